@@ -1,0 +1,72 @@
+# Every target sets up what it needs and is safe to run twice. `make run` and `make test` are all that a
+# fresh machine with Python >= 3.11 needs. CI runs these same targets (.ci/run).
+
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+
+VENV := .venv
+BIN := $(VENV)/bin
+# Arguments for the command that a target runs: make run ARGS='--workers 2', make test ARGS='-k trims'.
+ARGS ?=
+# The interpreter that .venv is made from; tried in this order unless PYTHON=... is given.
+PYTHON_CANDIDATES := python3 python3.14 python3.13 python3.12 python3.11
+UV := uv==0.13.8
+# Named after this folder: a .venv that was copied along with its folder points elsewhere and is made anew.
+STAMP := $(VENV)/.installed-$(shell printf '%s' '$(CURDIR)' | cksum | cut -d' ' -f1)
+
+.PHONY: help setup run test check format schema bench lock clean
+
+help: ## Show this list
+	@awk -F':.*## ' '/^[a-z]+:.*## /{printf "make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+setup: $(STAMP) ## Put Weir and everything that it needs into .venv
+
+$(STAMP): requirements/dev.lock pyproject.toml scripts/make_venv
+	@scripts/make_venv '$(VENV)' '$(STAMP)' $(or $(PYTHON),$(PYTHON_CANDIDATES))
+	@echo 'setup: installing the pinned requirements'
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes --no-deps \
+		-r requirements/dev.lock
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation \
+		--editable .
+	@touch '$(STAMP)'
+
+run: setup ## Serve: upstream from WEIR_UPSTREAM or OPENAI_API_KEY, else the simulated provider
+	@exec $(BIN)/weir serve --demo --policies policies $(ARGS)
+
+test: setup ## Run the tests, in parallel
+	@$(BIN)/python -m pytest -n auto $(ARGS)
+
+check: setup ## Lint, formatting, types, import rules, generated files
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports --no-logo
+	@$(BIN)/weir schema | diff -u policies/policy.schema.json - \
+		|| { echo 'policies/policy.schema.json is stale: make schema' >&2; exit 1; }
+
+format: setup ## Format the code and sort its imports
+	@$(BIN)/ruff check --fix --quiet . || true
+	@$(BIN)/ruff format .
+
+schema: setup ## Write policies/policy.schema.json anew
+	@$(BIN)/weir schema > policies/policy.schema.json.new
+	@mv policies/policy.schema.json.new policies/policy.schema.json
+
+bench: setup ## Measure Weir beside nginx on one core (ARGS='--quick' for a short run)
+	@$(BIN)/python -m tests.perf.bench $(ARGS)
+
+lock: setup ## Pin requirements/*.lock anew from pyproject.toml (ARGS='--upgrade' for newer releases)
+	@test -x .cache/lock/bin/uv || $(BIN)/python -m venv .cache/lock
+	@.cache/lock/bin/python -m pip install --quiet --disable-pip-version-check '$(UV)'
+	@compile=(.cache/lock/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
+		--no-header $(ARGS)); \
+	"$${compile[@]}" pyproject.toml --output-file requirements/runtime.lock; \
+	"$${compile[@]}" pyproject.toml --group dev --constraint requirements/runtime.lock \
+		--output-file requirements/dev.lock; \
+	"$${compile[@]}" --group build --constraint requirements/dev.lock \
+		--output-file requirements/build.lock
+
+clean: ## Remove everything that the other targets made
+	@rm -rf $(VENV) .cache .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis build dist
+	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
