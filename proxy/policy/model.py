@@ -1,0 +1,193 @@
+"""What a validated policy set is, once YAML is behind us: frozen values, ready for the path of a request.
+
+Reading files, positions and error messages belong to `proxy.policy.load`; this module only says what results.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any
+
+from proxy.core.decision import Urgency
+from proxy.core.upstream import Provider, Secret, Timeouts, Upstream, UpstreamTls
+from proxy.steps.step import Step
+
+MIB = 1024 * 1024
+
+__all__ = [
+    "BatchPolicy",
+    "BoundStep",
+    "CoalescePolicy",
+    "HeaderLevel",
+    "Match",
+    "OnError",
+    "OnOversize",
+    "PolicySet",
+    "Provider",
+    "Route",
+    "Secret",
+    "Timeouts",
+    "TokenRange",
+    "Upstream",
+    "UpstreamTls",
+    "UrgencyPolicy",
+    "UrgencyWhen",
+    "UsageMode",
+]
+
+
+class HeaderLevel(Enum):
+    """How much Weir says in response headers."""
+
+    OFF = "off"
+    MINIMAL = "minimal"
+    FULL = "full"
+
+
+class OnError(Enum):
+    """What happens to a request one of whose steps failed."""
+
+    PASS = "pass"
+    REJECT = "reject"
+
+
+class OnOversize(Enum):
+    """What happens to a body larger than the route reads; `AUTO` refuses where a step enforces a limit."""
+
+    AUTO = "auto"
+    REJECT = "reject"
+    PASS = "pass"
+
+
+class UsageMode(Enum):
+    """Whether Weir asks a stream for its token usage on its own behalf."""
+
+    ASK = "ask"
+    OFF = "off"
+
+
+@dataclass(frozen=True, slots=True)
+class TokenRange:
+    """Inclusive bounds on the tokens of a request's prompt; `None` is open."""
+
+    min: int | None = None
+    max: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    """The conditions of a route; all that are given must hold. Empty tuples and `None` are 'not given'.
+
+    Patterns are exact values or `*` globs; a tuple means any of them. Header names are lower-case.
+    `path` patterns are matched against the request's path without its query.
+    """
+
+    path: tuple[str, ...] = ()
+    method: tuple[str, ...] = ()
+    model: tuple[str, ...] = ()
+    headers: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    tools: bool | None = None
+    stream: bool | None = None
+    tokens: TokenRange | None = None
+
+    @property
+    def needs_body(self) -> bool:
+        """Whether the body must be read to tell if this route matches."""
+        return (
+            bool(self.model) or self.tools is not None or self.stream is not None or self.tokens is not None
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class BoundStep:
+    """A step with the configuration that a route gives it."""
+
+    step: Step
+    config: Any
+
+
+@dataclass(frozen=True, slots=True)
+class UrgencyWhen:
+    """One rule under `urgency.rules`: the first whose match holds decides."""
+
+    match: Match
+    urgency: Urgency
+
+
+@dataclass(frozen=True, slots=True)
+class UrgencyPolicy:
+    """How urgent a route's requests are; `deadline_seconds` is how long a deferrable answer may take."""
+
+    default: Urgency = Urgency.INTERACTIVE
+    deadline_seconds: float | None = None
+    rules: tuple[UrgencyWhen, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class CoalescePolicy:
+    """The `coalesce` section: bounds of the pool (carried by the coalesce lane)."""
+
+    window: str = "auto"
+    max_wait_seconds: float = 0.02
+    max_items: int = 256
+
+
+@dataclass(frozen=True, slots=True)
+class BatchPolicy:
+    """The `batch` section: provider tiers and when a batch is sent (carried by the batch lane)."""
+
+    upstream_tiers: tuple[str, ...] = ("batch",)
+    flush_jobs: int = 500
+    flush_after_seconds: float = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """What happens to the requests that match. Durations are seconds, sizes bytes, 0 is no limit.
+
+    `allow_caller` lists the lower-case control headers that a caller may use on this route.
+    `heartbeat_seconds` writes `: keep-alive` comments between events while a stream is silent.
+    """
+
+    name: str
+    match: Match
+    steps: tuple[BoundStep, ...] = ()
+    upstream: str | None = None
+    urgency: UrgencyPolicy = UrgencyPolicy()
+    headers: HeaderLevel = HeaderLevel.FULL
+    on_error: OnError = OnError.PASS
+    usage: UsageMode = UsageMode.ASK
+    max_body_bytes: int = 32 * MIB
+    max_json_depth: int = 512
+    on_oversize: OnOversize = OnOversize.AUTO
+    commit_after_seconds: float = 5.0
+    timing_comment: bool = False
+    heartbeat_seconds: float | None = None
+    allow_caller: frozenset[str] = frozenset()
+    caller_patience_seconds: float = 60.0
+    max_concurrent: int = 0
+    coalesce: CoalescePolicy | None = None
+    batch: BatchPolicy | None = None
+
+    @property
+    def enforces(self) -> bool:
+        """Whether any step limits what callers may send."""
+        return any(bound.step.enforces(bound.config) for bound in self.steps)
+
+    @property
+    def counts_tokens(self) -> bool:
+        """Whether any step may count tokens."""
+        return any(bound.step.counts_tokens for bound in self.steps)
+
+
+@dataclass(frozen=True, slots=True)
+class PolicySet:
+    """All loaded policies. `version` is a short content hash; `models` are the literal model names mentioned."""
+
+    version: str
+    upstreams: dict[str, Upstream]
+    default_upstream: str
+    routes: tuple[Route, ...]
+    default_headers: HeaderLevel = HeaderLevel.FULL
+    models: frozenset[str] = field(default=frozenset())
