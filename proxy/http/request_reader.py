@@ -1,0 +1,157 @@
+"""Parse the requests of one connection. httptools does the parsing; this collects and bounds its events."""
+
+from __future__ import annotations
+
+from collections import deque
+
+import httptools
+
+from proxy.core.errors import (
+    BAD_REQUEST,
+    HEADERS_TOO_LARGE,
+    INTERNAL,
+    METHOD_NOT_SUPPORTED,
+    ErrorCode,
+    ProxyError,
+)
+from proxy.http.head import Header, RequestHead
+from proxy.http.limits import ServerLimits
+
+
+class Incoming:
+    """A request as far as it has been read and not yet delivered."""
+
+    __slots__ = ("ended", "head", "parts")
+
+    def __init__(self, head: RequestHead) -> None:
+        self.head = head
+        self.parts: list[bytes] = []
+        self.ended = False
+
+    def take_body(self) -> bytes:
+        """Return the undelivered body bytes and forget them."""
+        parts, self.parts = self.parts, []
+        return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+class RequestReader:
+    """Turns bytes into `queue`. After `failure` is set nothing more is read.
+
+    `after_upgrade` holds the bytes that followed a request which asks to switch protocols; it is `None`
+    unless the last `feed` ended in one.
+    """
+
+    __slots__ = (
+        "_head_bytes",
+        "_headers",
+        "_limits",
+        "_parser",
+        "_target",
+        "after_upgrade",
+        "failure",
+        "is_in_head",
+        "queue",
+    )
+
+    def __init__(self, limits: ServerLimits) -> None:
+        self._limits = limits
+        self._parser = httptools.HttpRequestParser(self)
+        self._headers: list[Header] = []
+        self._target = b""
+        self._head_bytes = 0
+        self.queue: deque[Incoming] = deque()
+        self.is_in_head = False
+        self.failure: ProxyError | None = None
+        self.after_upgrade: bytes | None = None
+
+    def feed(self, data: bytes) -> None:
+        """Read `data`."""
+        try:
+            self._parser.feed_data(data)
+        except httptools.HttpParserUpgrade as upgrade:
+            self._parser = httptools.HttpRequestParser(self)
+            self.after_upgrade = data[upgrade.args[0] :]
+        except httptools.HttpParserError as problem:
+            self.failure = _failure_of(problem)
+        if self.is_in_head and self.failure is None:
+            self._count_unfinished_head(len(data))
+
+    def _count_unfinished_head(self, count: int) -> None:
+        # A header line that never ends raises no event, so the raw bytes are what can be bounded.
+        self._head_bytes += count
+        if self._head_bytes > 2 * self._limits.head_bytes:
+            self.failure = _too_large()
+
+    def on_message_begin(self) -> None:
+        """Start an empty head."""
+        self._headers = []
+        self._target = b""
+        self._head_bytes = 0
+        self.is_in_head = True
+
+    def on_url(self, url: bytes) -> None:
+        """Collect the request target, which may come in pieces."""
+        self._target += url
+        self._head_bytes += len(url)
+        if self._head_bytes > self._limits.head_bytes:
+            raise _too_large()
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """Collect one header line. Trailers are dropped: nothing downstream of here may trust them."""
+        if not self.is_in_head:
+            return
+        self._headers.append((name.lower(), name, value))
+        self._head_bytes += len(name) + len(value) + 4
+        if self._head_bytes > self._limits.head_bytes or len(self._headers) > self._limits.header_count:
+            raise _too_large()
+
+    def on_headers_complete(self) -> None:
+        """Close the head."""
+        self.is_in_head = False
+        parser = self._parser
+        head = RequestHead(
+            parser.get_method(),
+            self._target,
+            parser.get_http_version(),
+            self._headers,
+            parser.should_keep_alive(),
+            parser.should_upgrade(),
+        )
+        _refuse_ambiguous(head)
+        self.queue.append(Incoming(head))
+
+    def on_body(self, body: bytes) -> None:
+        """Collect body bytes."""
+        self.queue[-1].parts.append(body)
+
+    def on_message_complete(self) -> None:
+        """Mark the request as complete."""
+        self.queue[-1].ended = True
+
+
+def _refuse_ambiguous(head: RequestHead) -> None:
+    """Refuse what llhttp tolerates and RFC 9112 does not (sections 3.2 and 6.1)."""
+    if head.version not in ("1.1", "1.0"):
+        raise ProxyError(BAD_REQUEST, f"HTTP version {head.version} is not supported.")
+    coding = head.fields.get(b"transfer-encoding")
+    if coding is not None and (coding.lower() != b"chunked" or head.version == "1.0"):
+        raise ProxyError(BAD_REQUEST, "Only the chunked transfer coding is supported.")
+    hosts = sum(1 for lower, _, _ in head.headers if lower == b"host")
+    if hosts > 1 or (hosts == 0 and head.version == "1.1"):
+        raise ProxyError(BAD_REQUEST, "A request must have exactly one Host header.")
+
+
+def _too_large() -> ProxyError:
+    return ProxyError(HEADERS_TOO_LARGE, "The request's line and headers are larger than this proxy accepts.")
+
+
+def _failure_of(problem: httptools.HttpParserError) -> ProxyError:
+    context = problem.__context__
+    if isinstance(context, ProxyError):
+        return context
+    kind: ErrorCode = BAD_REQUEST
+    if isinstance(problem, httptools.HttpParserInvalidMethodError):
+        kind = METHOD_NOT_SUPPORTED
+    elif isinstance(problem, httptools.HttpParserCallbackError):
+        kind = INTERNAL
+    return ProxyError(kind, f"The request could not be read: {problem}.")

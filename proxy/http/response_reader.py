@@ -1,0 +1,132 @@
+"""Parse the responses of one upstream connection. httptools does the parsing; this collects and bounds."""
+
+from __future__ import annotations
+
+import httptools
+
+from proxy.core.errors import UPSTREAM_PROTOCOL, ProxyError
+from proxy.http.head import Header, ResponseHead
+from proxy.http.limits import ClientLimits
+
+
+class ResponseReader:
+    """Turns bytes into one response at a time.
+
+    `head` is set when a final (or 101) head is complete, `parts` collects body bytes, `is_ended` says that
+    the message is complete. `until_close` marks a body that only the end of the connection delimits.
+    """
+
+    __slots__ = (
+        "_head_bytes",
+        "_headers",
+        "_is_in_head",
+        "_limits",
+        "_parser",
+        "_reason",
+        "expects_body",
+        "failure",
+        "head",
+        "is_ended",
+        "parts",
+        "rest",
+        "until_close",
+    )
+
+    def __init__(self, limits: ClientLimits) -> None:
+        self._limits = limits
+        self._parser = httptools.HttpResponseParser(self)
+        self._headers: list[Header] = []
+        self._reason = b""
+        self._head_bytes = 0
+        self._is_in_head = False
+        self.expects_body = True
+        self.head: ResponseHead | None = None
+        self.parts: list[bytes] = []
+        self.is_ended = False
+        self.until_close = False
+        self.failure: ProxyError | None = None
+        self.rest = b""
+
+    def expect(self, method: bytes) -> None:
+        """Prepare for the response to a request with `method`."""
+        self.expects_body = method != b"HEAD"
+        self.head = None
+        self.is_ended = False
+        self.until_close = False
+
+    def feed(self, data: bytes) -> None:
+        """Read `data`."""
+        try:
+            self._parser.feed_data(data)
+        except httptools.HttpParserUpgrade as upgrade:
+            self.rest = data[upgrade.args[0] :]
+        except httptools.HttpParserError as problem:
+            context = problem.__context__
+            self.failure = context if isinstance(context, ProxyError) else _malformed(str(problem))
+        if self._is_in_head and self.failure is None:
+            self._head_bytes += len(data)
+            if self._head_bytes > 2 * self._limits.head_bytes:
+                self.failure = _too_large()
+
+    def on_message_begin(self) -> None:
+        """Start an empty head; a second response to one request is a fault of the upstream."""
+        if self.is_ended:
+            raise _malformed("more bytes than one response")
+        self._headers = []
+        self._reason = b""
+        self._head_bytes = 0
+        self._is_in_head = True
+
+    def on_status(self, status: bytes) -> None:
+        """Collect the reason phrase."""
+        self._reason += status
+        self._count(len(status))
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """Collect one header line; trailers are dropped."""
+        if self._is_in_head:
+            self._headers.append((name.lower(), name, value))
+            self._count(len(name) + len(value) + 4)
+
+    def _count(self, count: int) -> None:
+        self._head_bytes += count
+        if self._head_bytes > self._limits.head_bytes or len(self._headers) > self._limits.header_count:
+            raise _too_large()
+
+    def on_headers_complete(self) -> None:
+        """Close the head; interim responses other than 101 are dropped."""
+        self._is_in_head = False
+        parser = self._parser
+        status = parser.get_status_code()
+        if 100 <= status < 200 and status != 101:
+            return
+        head = ResponseHead(status, self._reason, self._headers, parser.should_keep_alive())
+        self.head = head
+        if not self.expects_body or status in (101, 204, 304):
+            # httptools cannot be told that no body follows whatever the headers say: a fresh parser is.
+            self.is_ended = True
+            self._parser = httptools.HttpResponseParser(self)
+        elif b"content-length" not in head.fields and b"transfer-encoding" not in head.fields:
+            self.until_close = True
+
+    def on_body(self, body: bytes) -> None:
+        """Collect body bytes."""
+        self.parts.append(body)
+
+    def on_message_complete(self) -> None:
+        """Mark the response as complete, unless it was an interim one."""
+        if self.head is not None:
+            self.is_ended = True
+
+    def take_body(self) -> bytes:
+        """Return the body bytes that were not taken yet and forget them."""
+        parts, self.parts = self.parts, []
+        return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+def _malformed(problem: str) -> ProxyError:
+    return ProxyError(UPSTREAM_PROTOCOL, f"The upstream's answer is not valid HTTP: {problem}.")
+
+
+def _too_large() -> ProxyError:
+    return ProxyError(UPSTREAM_PROTOCOL, "The upstream's response headers are larger than this proxy accepts.")

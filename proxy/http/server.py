@@ -1,0 +1,348 @@
+"""The caller's side of the data path: one HTTP/1.1 connection as an asyncio protocol.
+
+It owns order (one request at a time, pipelined ones wait), deadlines and the end of a connection. What a
+request means and what is answered belongs to the `RequestHandler` that the service makes for each one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Protocol, cast
+
+from proxy.core.errors import REQUEST_TIMEOUT, ProxyError
+from proxy.http.deadlines import NEVER, Deadlines
+from proxy.http.head import RequestHead
+from proxy.http.limits import ServerLimits
+from proxy.http.request_reader import Incoming, RequestReader
+
+
+_log = logging.getLogger("weir")
+
+
+class RequestHandler(Protocol):
+    """What the edge does with one request. Calls come in this order; `gone` may come at any time."""
+
+    def head_received(self, head: RequestHead) -> None:
+        """Take the head; the body follows."""
+        ...
+
+    def body_received(self, data: bytes) -> None:
+        """Take the next bytes of the body."""
+        ...
+
+    def request_ended(self) -> None:
+        """Take note that the request is complete."""
+        ...
+
+    def writable(self, is_writable: bool) -> None:
+        """Take note that the caller reads too slowly, or reads again."""
+        ...
+
+    def gone(self, reason: str) -> None:
+        """Take note that the caller is gone; nothing more can be sent."""
+        ...
+
+    def crashed(self, problem: Exception) -> None:
+        """Answer, if that is still possible, after one of these calls raised."""
+        ...
+
+
+class Service(Protocol):
+    """What connections share."""
+
+    limits: ServerLimits
+    deadlines: Deadlines
+    connections: set[ServerConnection]
+    is_draining: bool
+
+    def handler(self, connection: ServerConnection) -> RequestHandler:
+        """Make the handler of the next request on `connection`."""
+        ...
+
+    def refuse(self, error: ProxyError) -> bytes:
+        """Record a request that could not be read and return the whole response to send."""
+        ...
+
+
+class ServerConnection(asyncio.Protocol):
+    """One connection from a caller. A response is written with `write` and closed with `finish`."""
+
+    __slots__ = (
+        "_early",
+        "_handler",
+        "_is_lingering",
+        "_is_paused_by_handler",
+        "_is_reading_paused",
+        "_is_request_done",
+        "_is_write_paused",
+        "_loop",
+        "_pending_bytes",
+        "_reader",
+        "_service",
+        "deadline",
+        "has_written",
+        "is_closed",
+        "transport",
+    )
+
+    def __init__(self, service: Service, loop: asyncio.AbstractEventLoop) -> None:
+        self._service = service
+        self._loop = loop
+        self._reader = RequestReader(service.limits)
+        self._handler: RequestHandler | None = None
+        self._early: bytes | None = None
+        self._is_lingering = False
+        self._is_paused_by_handler = False
+        self._is_reading_paused = False
+        self._is_request_done = False
+        self._is_write_paused = False
+        self._pending_bytes = 0
+        self.deadline = NEVER
+        self.has_written = False
+        self.is_closed = False
+        self.transport: asyncio.Transport = cast(asyncio.Transport, None)
+
+    # --- asyncio's side -------------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Begin: the caller has `header_seconds` to send a head."""
+        self.transport = cast(asyncio.Transport, transport)
+        self.transport.set_write_buffer_limits(high=self._service.limits.write_buffer_bytes)
+        self._service.connections.add(self)
+        self._service.deadlines.add(self)
+        self._expire_in(self._service.limits.header_seconds)
+
+    def data_received(self, data: bytes) -> None:
+        """Parse what came and hand it on."""
+        if self._early is not None:
+            self._early += data
+            if len(self._early) > self._service.limits.pipelined_bytes:
+                self._pause_reading()
+        elif not self._is_lingering and not self.is_closed:
+            try:
+                self._feed(data)
+            except Exception as problem:
+                self._crashed(problem)
+
+    def eof_received(self) -> None:
+        """A caller that closes its side is gone, in every phase (as nginx has it by default)."""
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Tell the handler that its caller is gone."""
+        self._leave()
+        handler, self._handler = self._handler, None
+        self._reader.queue.clear()
+        if handler is not None:
+            handler.gone("client_closed")
+
+    def pause_writing(self) -> None:
+        """The caller reads too slowly: it has `write_stall` to take something."""
+        self._is_write_paused = True
+        self._pending_bytes = self.transport.get_write_buffer_size()
+        self._expire_in(self._service.limits.write_stall)
+        if self._handler is not None:
+            self._handler.writable(False)
+
+    def resume_writing(self) -> None:
+        """The caller reads again."""
+        self._is_write_paused = False
+        self.deadline = NEVER
+        if self._handler is not None:
+            self._handler.writable(True)
+
+    # --- reading --------------------------------------------------------------------------------------
+
+    def _feed(self, data: bytes) -> None:
+        reader = self._reader
+        was_idle = self._handler is None and not reader.is_in_head
+        reader.feed(data)
+        if was_idle and reader.is_in_head:
+            self._expire_in(self._service.limits.header_seconds)
+        if reader.after_upgrade is not None:
+            rest, reader.after_upgrade = reader.after_upgrade, None
+            self._upgrade_asked(rest)
+        self._pump()
+
+    def _upgrade_asked(self, rest: bytes) -> None:
+        """Hold what follows a websocket handshake; any other protocol is not offered: read on as HTTP/1.1."""
+        head = self._reader.queue[-1].head
+        if head.fields.get(b"upgrade", b"").lower() == b"websocket":
+            self._early = rest
+            return
+        head.upgrade = False
+        if rest:
+            self._reader.feed(rest)
+
+    def _pump(self) -> None:
+        """Deliver what was read: the current request's bytes, or the next request if none is current."""
+        queue = self._reader.queue
+        if queue:
+            incoming = queue[0]
+            if self._handler is None:
+                self._begin(incoming)
+            if self._handler is not None and not self._is_request_done:
+                self._deliver(self._handler, incoming)
+        if len(queue) > 1:
+            self._pause_reading()
+        failure = self._reader.failure
+        if failure is not None and not self._is_lingering and (not queue or not self._is_request_done):
+            self._refuse(failure)
+
+    def _begin(self, incoming: Incoming) -> None:
+        head = incoming.head
+        self.has_written = False
+        self._is_request_done = False
+        self.deadline = NEVER
+        self._handler = self._service.handler(self)
+        self._handler.head_received(head)
+        is_answered = self._handler is None or self.has_written
+        if not is_answered and head.fields.get(b"expect", b"").lower() == b"100-continue" and not incoming.parts:
+            self.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+
+    def _deliver(self, handler: RequestHandler, incoming: Incoming) -> None:
+        if incoming.parts:
+            handler.body_received(incoming.take_body())
+        if self._handler is not handler:
+            return
+        if incoming.ended:
+            self._is_request_done = True
+            if not self._is_write_paused:
+                self.deadline = NEVER
+            handler.request_ended()
+        elif not self._is_write_paused:
+            self._expire_in(self._service.limits.body_seconds)
+
+    # --- the handler's side ---------------------------------------------------------------------------
+
+    def write(self, data: bytes) -> None:
+        """Send bytes of the response."""
+        self.has_written = True
+        self.transport.write(data)
+
+    def finish(self, keep_alive: bool) -> None:
+        """End the response. The connection goes on with the next request, or closes."""
+        self._handler = None
+        if not keep_alive or not self._is_request_done or self._service.is_draining:
+            self._close_gently()
+            return
+        queue = self._reader.queue
+        queue.popleft()
+        self._is_request_done = False
+        self._expire_in(self._service.limits.keep_alive)
+        early, self._early = self._early, None
+        if early:
+            self._loop.call_soon(self.data_received, early)
+        if queue or self._reader.failure is not None:
+            self._loop.call_soon(self._take_next)
+        elif self._is_reading_paused:
+            self._resume_reading()
+
+    def _take_next(self) -> None:
+        if not self.is_closed and self._handler is None:
+            try:
+                self._pump()
+            except Exception as problem:
+                self._crashed(problem)
+        if len(self._reader.queue) <= 1:
+            self._resume_reading()
+
+    def abort(self) -> None:
+        """Break the connection so that the caller cannot take what it has for the whole answer."""
+        self._handler = None
+        self.is_closed = True
+        self.transport.abort()
+
+    def pause_body(self) -> None:
+        """Stop reading: the upstream does not take the body as fast as it comes."""
+        self._is_paused_by_handler = True
+        self.deadline = NEVER
+        self._pause_reading()
+
+    def resume_body(self) -> None:
+        """Read on."""
+        self._is_paused_by_handler = False
+        self._resume_reading()
+
+    def detach(self) -> tuple[asyncio.Transport, bytes]:
+        """After a 101: give the transport away, with the bytes that followed the handshake."""
+        self._handler = None
+        self._leave()
+        return self.transport, self._early or b""
+
+    def _leave(self) -> None:
+        self.is_closed = True
+        self._service.connections.discard(self)
+        self._service.deadlines.discard(self)
+
+    def close_idle(self) -> None:
+        """Close if no request is in progress; otherwise the connection closes after its current one."""
+        if self.is_idle:
+            self.transport.close()
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether no request is being read or answered."""
+        return self._handler is None and not self._reader.queue and not self._reader.is_in_head
+
+    # --- ends -----------------------------------------------------------------------------------------
+
+    def sweep(self, now: float) -> None:
+        """Enforce whichever limit is running: head, body, keep-alive, write stall or linger."""
+        if self._is_write_paused:
+            pending_bytes = self.transport.get_write_buffer_size()
+            if pending_bytes < self._pending_bytes:
+                self.deadline = now + self._service.limits.write_stall
+            self._pending_bytes = pending_bytes
+        if now < self.deadline:
+            return
+        self.deadline = NEVER
+        is_reading_request = self._handler is not None or self._reader.is_in_head
+        if is_reading_request and not self.has_written and not self._is_write_paused and not self._is_lingering:
+            self._refuse(ProxyError(REQUEST_TIMEOUT, "The request did not arrive in time."))
+        else:
+            self.transport.abort()
+
+    def _refuse(self, error: ProxyError) -> None:
+        handler, self._handler = self._handler, None
+        self._reader.queue.clear()
+        if handler is not None:
+            handler.gone(error.kind.code)
+        if handler is None or not self.has_written:
+            self.transport.write(self._service.refuse(error))
+        self._close_gently()
+
+    def _crashed(self, problem: Exception) -> None:
+        _log.error("a request failed inside Weir", exc_info=problem)
+        handler = self._handler
+        if handler is not None:
+            handler.crashed(problem)
+        if not self.is_closed and not self._is_lingering:
+            self._close_gently()
+
+    def _close_gently(self) -> None:
+        """Send what is written, then discard what still comes for a moment, lest a reset destroys the answer."""
+        if self._is_request_done and self._reader.failure is None:
+            self.transport.close()
+            return
+        self._is_lingering = True
+        self._is_paused_by_handler = False
+        self._resume_reading()
+        self._expire_in(self._service.limits.linger_seconds)
+        if self.transport.can_write_eof():
+            self.transport.write_eof()
+        else:
+            self.transport.close()
+
+    def _expire_in(self, seconds: float) -> None:
+        self.deadline = self._service.deadlines.after(seconds)
+
+    def _pause_reading(self) -> None:
+        if not self._is_reading_paused:
+            self._is_reading_paused = True
+            self.transport.pause_reading()
+
+    def _resume_reading(self) -> None:
+        if self._is_reading_paused and not self._is_paused_by_handler and not self.transport.is_closing():
+            self._is_reading_paused = False
+            self.transport.resume_reading()

@@ -1,0 +1,38 @@
+"""TLS contexts for both ends. Certificates are files; verification is on unless a policy turns it off."""
+
+from __future__ import annotations
+
+import ssl
+
+
+def server_context(certificate: str, key: str, client_ca: str | None = None) -> ssl.SSLContext:
+    """Return the context of a listener; with `client_ca` callers must show a certificate that it signed."""
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(certificate, key)
+    context.set_alpn_protocols(["http/1.1"])
+    if client_ca is not None:
+        context.load_verify_locations(client_ca)
+        context.verify_mode = ssl.CERT_REQUIRED
+    return context
+
+
+def client_context(
+    ca: str | None = None,
+    certificate: str | None = None,
+    key: str | None = None,
+    verify: bool = True,
+) -> ssl.SSLContext:
+    """Return the context for connections to an upstream.
+
+    `ca` is trusted in addition to the system's store. Raises OSError or ssl.SSLError for unusable files.
+    """
+    context = ssl.create_default_context()
+    if ca is not None:
+        context.load_verify_locations(ca)
+    if certificate is not None:
+        context.load_cert_chain(certificate, key)
+    if not verify:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    context.set_alpn_protocols(["http/1.1"])
+    return context

@@ -1,0 +1,180 @@
+"""Connections to one upstream, kept between requests and bounded where the policy bounds them.
+
+The most recently used idle connection is taken first. An upstream that closes an idle connection removes it
+at once; what slips through is the lanes' retry rule's business.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from typing import cast
+
+from proxy.core.errors import UPSTREAM_BUSY, ProxyError
+from proxy.http.client import ClientConnection
+from proxy.http.deadlines import NEVER, Deadlines
+from proxy.http.dial import dial
+from proxy.http.limits import ClientLimits
+from proxy.upstream.target import Target
+
+_MAX_WAITING = 10_000
+_IDLE_SECONDS = 300.0
+
+
+class Lease:
+    """A request's claim on a connection. `granted` or `refused` is called once, unless it is cancelled."""
+
+    __slots__ = ("_pool", "granted", "is_open", "refused", "task")
+
+    def __init__(
+        self, pool: Pool, granted: Callable[[ClientConnection], None], refused: Callable[[ProxyError], None]
+    ) -> None:
+        self._pool = pool
+        self.granted = granted
+        self.refused = refused
+        self.task: asyncio.Task[None] | None = None
+        self.is_open = True
+
+    def cancel(self) -> None:
+        """Give the claim up."""
+        if self.is_open:
+            self.is_open = False
+            self._pool.withdraw(self)
+
+
+class Pool:
+    """The connections to one target."""
+
+    def __init__(
+        self,
+        target: Target,
+        loop: asyncio.AbstractEventLoop,
+        deadlines: Deadlines,
+        limits: ClientLimits,
+    ) -> None:
+        self.target = target
+        self._loop = loop
+        self._deadlines = deadlines
+        self._limits = limits
+        self._idle: list[ClientConnection] = []
+        self._open: set[ClientConnection] = set()
+        self._dialling: set[asyncio.Task[None]] = set()
+        self._waiting: deque[Lease] = deque()
+        self._is_closed = False
+
+    @property
+    def open_connections(self) -> int:
+        """Connections that stand, in use or idle."""
+        return len(self._open)
+
+    @property
+    def in_use(self) -> int:
+        """Connections that carry a request."""
+        return len(self._open) - len(self._idle)
+
+    def take(self) -> ClientConnection | None:
+        """Return an idle connection, `None` when a new one is needed."""
+        if self._waiting:
+            return None
+        while self._idle:
+            connection = self._idle.pop()
+            connection.deadline = NEVER
+            if not connection.transport.is_closing():
+                return connection
+        return None
+
+    def ask(
+        self,
+        granted: Callable[[ClientConnection], None],
+        refused: Callable[[ProxyError], None],
+    ) -> Lease:
+        """Claim a new connection; the answer never comes before this returns."""
+        lease = Lease(self, granted, refused)
+        if self._has_room():
+            self._dial(lease)
+        elif len(self._waiting) < _MAX_WAITING:
+            self._waiting.append(lease)
+        else:
+            busy = ProxyError(UPSTREAM_BUSY, "Too many requests wait for this upstream.", retry_after_seconds=1)
+            self._loop.call_soon(self._refuse, lease, busy)
+        return lease
+
+    def _has_room(self) -> bool:
+        limit = self.target.upstream.max_connections
+        return limit == 0 or len(self._open) + len(self._dialling) < limit
+
+    def _dial(self, lease: Lease) -> None:
+        task = self._loop.create_task(self._connect(lease), name=f"dial {self.target.name}")
+        lease.task = task
+        self._dialling.add(task)
+        task.add_done_callback(self._dialled)
+
+    async def _connect(self, lease: Lease) -> None:
+        def make() -> ClientConnection:
+            return ClientConnection(self, self._limits, self._deadlines)
+
+        try:
+            protocol = await dial(self._loop, self.target.address, make, self.target.upstream.timeouts.connect)
+        except ProxyError as error:
+            self._refuse(lease, error)
+            return
+        connection = cast(ClientConnection, protocol)
+        if connection.is_closed:
+            self._refuse(lease, connection.closed_before_use())
+            return
+        self._open.add(connection)
+        if self._is_closed:
+            connection.transport.close()
+        elif lease.is_open:
+            lease.is_open = False
+            lease.granted(connection)
+        else:
+            self.released(connection)
+
+    def _dialled(self, task: asyncio.Task[None]) -> None:
+        self._dialling.discard(task)
+        self._serve_waiting()
+
+    def _refuse(self, lease: Lease, error: ProxyError) -> None:
+        if lease.is_open:
+            lease.is_open = False
+            lease.refused(error)
+
+    def withdraw(self, lease: Lease) -> None:
+        """Forget a claim that its owner gave up; a connection that is being made ends up idle."""
+        if lease in self._waiting:
+            self._waiting.remove(lease)
+
+    def released(self, connection: ClientConnection) -> None:
+        """Take a connection back."""
+        while self._waiting:
+            lease = self._waiting.popleft()
+            if lease.is_open:
+                lease.is_open = False
+                lease.granted(connection)
+                return
+        if self._is_closed:
+            connection.transport.close()
+            return
+        connection.deadline = self._deadlines.after(_IDLE_SECONDS)
+        self._idle.append(connection)
+
+    def lost(self, connection: ClientConnection) -> None:
+        """Forget a closed connection and let a waiting request have its place."""
+        self._open.discard(connection)
+        if connection in self._idle:
+            self._idle.remove(connection)
+        self._serve_waiting()
+
+    def _serve_waiting(self) -> None:
+        while self._waiting and self._has_room():
+            lease = self._waiting.popleft()
+            if lease.is_open:
+                self._dial(lease)
+
+    def close(self) -> None:
+        """Close idle connections now and the others when their request ends."""
+        self._is_closed = True
+        for connection in tuple(self._idle):
+            connection.transport.close()

@@ -1,0 +1,106 @@
+"""Write the head of a request to an upstream: the caller's bytes, less what is not meant for it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from proxy.http.head import HOP_BY_HOP, Header, RequestHead, connection_options
+
+CREDENTIAL_HEADERS: frozenset[bytes] = frozenset(
+    {
+        b"api-key",
+        b"authorization",
+        b"cookie",
+        b"openai-organization",
+        b"openai-project",
+        b"x-api-key",
+        b"x-goog-api-key",
+    }
+)
+"""What says who a caller is; none of it goes to an upstream that has a key of its own."""
+
+_FRAMING: frozenset[bytes] = frozenset({b"content-length", b"transfer-encoding"})
+_NOT_COPIED = HOP_BY_HOP | _FRAMING | {b"host", b"expect", b"x-weir-urgency", b"x-weir-deadline", b"x-weir-explain"}
+_NOT_COPIED_WITH_KEY = _NOT_COPIED | CREDENTIAL_HEADERS
+_OWN_PREFIX = b"x-weir-"
+
+
+@dataclass(frozen=True, slots=True)
+class Sender:
+    """How an upstream wants to be addressed. `credential` replaces whatever the caller sent."""
+
+    host: bytes
+    credential: Header | None = None
+    proxy_authorization: Header | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class BodyPlan:
+    """How the body is sent: with `length_bytes`, chunked, or not at all.
+
+    `replaced` gives headers another value, or with `None` removes them, because the body is not what the
+    caller sent. `keeps_upgrade` lets a websocket handshake through.
+    """
+
+    length_bytes: int | None = None
+    is_chunked: bool = False
+    keeps_upgrade: bool = False
+    replaced: dict[bytes, bytes | None] = field(default_factory=dict)
+
+    @property
+    def framing(self) -> bytes:
+        """The framing header with its line end, empty when there is no body."""
+        if self.is_chunked:
+            return b"Transfer-Encoding: chunked\r\n"
+        return b"" if self.length_bytes is None else b"Content-Length: %d\r\n" % self.length_bytes
+
+
+def write_request_head(head: RequestHead, target: bytes, sender: Sender, body: BodyPlan) -> bytes:
+    """Return the head for an upstream: every end-to-end header as it came, in its place."""
+    not_copied = _NOT_COPIED if sender.credential is None else _NOT_COPIED_WITH_KEY
+    fields = head.fields
+    listed = connection_options(fields, head.headers)
+    if listed:
+        not_copied = not_copied | listed
+    if body.replaced:
+        not_copied = not_copied | body.replaced.keys()
+    lines = [b"%b %b HTTP/1.1\r\n" % (head.method, target)]
+    for header in head.headers:
+        lower = header[0]
+        if lower not in not_copied:
+            if lower.startswith(_OWN_PREFIX):
+                continue
+            lines.append(b"%b: %b\r\n" % header[1:])
+        else:
+            lines.append(_changed(header, fields, sender, body))
+    if b"host" not in fields:
+        lines.append(b"Host: %b\r\n" % sender.host)
+    if b"content-length" not in fields and b"transfer-encoding" not in fields:
+        lines.append(body.framing)
+    credential = sender.credential
+    if credential is not None and credential[0] not in fields:
+        lines.append(b"%b: %b\r\n" % credential[1:])
+    if sender.proxy_authorization is not None:
+        lines.append(b"%b: %b\r\n" % sender.proxy_authorization[1:])
+    lines.append(b"\r\n")
+    return b"".join(lines)
+
+
+def _changed(header: Header, fields: dict[bytes, bytes], sender: Sender, body: BodyPlan) -> bytes:
+    """Return what takes the place of a header that is not copied; empty for most."""
+    lower, name, value = header
+    if lower == b"host":
+        return b"%b: %b\r\n" % (name, sender.host)
+    if lower == b"content-length":
+        return b"%b: %d\r\n" % (name, body.length_bytes) if body.length_bytes is not None else body.framing
+    if lower == b"transfer-encoding":
+        return body.framing if value is fields[lower] else b""
+    if lower in body.replaced:
+        replacement = body.replaced[lower]
+        is_last = value is fields[lower]
+        return b"%b: %b\r\n" % (name, replacement) if replacement is not None and is_last else b""
+    if sender.credential is not None and lower == sender.credential[0] and value is fields[lower]:
+        return b"%b: %b\r\n" % (name, sender.credential[2])
+    if body.keeps_upgrade and lower in (b"connection", b"upgrade"):
+        return b"%b: %b\r\n" % (name, value)
+    return b""
