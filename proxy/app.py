@@ -1,0 +1,293 @@
+"""The composition root: the only place that constructs and wires what a serving process consists of."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from proxy.core.clock import SystemClock
+from proxy.core.upstream import Upstream
+from proxy.edge.admin import Admin
+from proxy.edge.listener import Listener
+from proxy.edge.service import EdgeService
+from proxy.http.deadlines import Deadlines
+from proxy.http.limits import ClientLimits, ServerLimits
+from proxy.http.tls import server_context
+from proxy.lanes.stream import StreamLane
+from proxy.observe import catalogue
+from proxy.observe.access_log import AccessLog
+from proxy.observe.loop_lag import LoopLag
+from proxy.observe.metrics import Metrics
+from proxy.observe.recorder import Recorder
+from proxy.pipeline import Pipeline
+from proxy.policy.builtin import builtin_upstream
+from proxy.policy.findings import Finding
+from proxy.policy.load import load
+from proxy.policy.model import PolicySet
+from proxy.policy.reload import PolicyWatcher
+from proxy.settings import Settings
+from proxy.tokens.counter import TokenCounter
+from proxy.tokens.port import Counter
+from proxy.tokens.vocabulary import load_vocabularies
+from proxy.upstream.pool import Pool
+from proxy.upstream.refusals import Refusals
+from proxy.upstream.registry import Upstreams
+
+_log = logging.getLogger("weir")
+_RELOAD_SECONDS = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Routing:
+    """A policy set in force with its connections; swapped whole on reload."""
+
+    pipeline: Pipeline
+    upstreams: Upstreams
+
+    def pool(self, upstream: str) -> Pool:
+        """Return the connections to a configured upstream."""
+        return self.upstreams.pools[upstream]
+
+
+def fallback_upstream(settings: Settings) -> Upstream | None:
+    """Return the upstream that flags or the environment name, for policy sets that define none."""
+    if settings.upstream_url is None:
+        return None
+    return builtin_upstream(settings.upstream_url, settings.upstream_key)
+
+
+def load_policies(settings: Settings, environment: dict[str, str]) -> PolicySet:
+    """Return the policy set that a process starts with. Raises PolicyErrors."""
+    return load(settings.policies, environment, fallback_upstream(settings))
+
+
+class App:
+    """One serving process. `start`, then `run_until_signalled`, which drains and stops."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        environment: dict[str, str],
+        policies: PolicySet,
+        counter: Counter | None = None,
+    ) -> None:
+        self.settings = settings
+        self._environment = environment
+        self._loop = asyncio.get_running_loop()
+        self._clock = SystemClock()
+        self._deadlines = Deadlines(self._loop, self._clock)
+        self._counter = counter or _load_counter()
+        self._refusals = Refusals(self._clock)
+        self._log_file = _open_log(settings.access_log)
+        self.metrics = Metrics()
+        self._access_log = AccessLog(self._log_file, settings.log_format == "text")
+        self._recorder = Recorder(self.metrics, self._access_log, self._clock)
+        self._lag = LoopLag(self._loop, self._clock, self.metrics)
+        upstreams = Upstreams(self._loop, self._deadlines, ClientLimits(), environment)
+        routing = self._routing(policies, upstreams)
+        self._watcher = PolicyWatcher(
+            settings.policies, environment, fallback_upstream(settings), self._report, policies
+        )
+        self._recorder.models = policies.models
+        self.service = EdgeService(
+            self._loop,
+            self._clock,
+            self._deadlines,
+            _server_limits(settings),
+            self._recorder,
+            StreamLane(self._loop, self._clock, self._refusals),
+            routing,
+        )
+        self.is_ready = False
+        self._reload_asked = asyncio.Event()
+        self._stop_asked = asyncio.Event()
+        self._stop_now = asyncio.Event()
+        self._listener: Listener | None = None
+        self._admin: Admin | None = None
+
+    def _routing(self, policies: PolicySet, upstreams: Upstreams) -> Routing:
+        pipeline = Pipeline(policies, self._counter, self._clock, refusals=self._refusals.known)
+        return Routing(pipeline, upstreams.replaced_by(policies.upstreams))
+
+    # --- serving --------------------------------------------------------------------------------------
+
+    async def start(self, reuse_port: bool = False) -> str:
+        """Begin to accept; return the address of the data listener as a URL."""
+        settings = self.settings
+        tls = None
+        if settings.tls_certificate is not None:
+            key = settings.tls_key or settings.tls_certificate
+            tls = server_context(settings.tls_certificate, key, settings.tls_client_ca)
+        self._deadlines.start()
+        self._lag.start()
+        self._listener = await Listener.open(self._loop, settings.listen, self.service.connect, tls, reuse_port)
+        self.is_ready = True
+        return self._listener.url
+
+    async def start_admin(self) -> str | None:
+        """Begin to serve the admin API; return its URL, `None` when it is off."""
+        if self.settings.admin == "off":
+            return None
+        self._admin = Admin(self)
+        return await self._admin.start(self.settings.admin)
+
+    @property
+    def pipeline(self) -> Pipeline:
+        """The pipeline in force."""
+        return self.service.routing.pipeline
+
+    async def run_until_signalled(self) -> None:
+        """Serve until SIGTERM or SIGINT, then drain. A second signal ends at once."""
+        for number in (signal.SIGTERM, signal.SIGINT):
+            self._loop.add_signal_handler(number, self.stop)
+        self._loop.add_signal_handler(signal.SIGHUP, self._reload_asked.set)
+        await self.run_until_stopped()
+
+    async def run_until_stopped(self) -> None:
+        """Serve until `stop` is called, then drain."""
+        async with asyncio.TaskGroup() as group:
+            reloading = group.create_task(self._reload_forever(), name="policy reload")
+            await self._stop_asked.wait()
+            reloading.cancel()
+            await self._drain()
+        await self._close()
+
+    def stop(self) -> None:
+        """Begin to drain; asked twice, stop at once."""
+        self.is_ready = False
+        if self._stop_asked.is_set():
+            self._stop_now.set()
+        self._stop_asked.set()
+
+    async def _drain(self) -> None:
+        """Keep accepting for `drain_delay`, then let what is in progress end within `drain_timeout`."""
+        _log.info("draining")
+        await self._pause(self.settings.drain_delay_seconds)
+        if self._listener is not None:
+            self._listener.close()
+        self.service.close_idle()
+        deadline = self._clock.monotonic() + self.settings.drain_timeout_seconds
+        while self.service.connections and self._clock.monotonic() < deadline:
+            if await self._pause(0.02):
+                break
+            self.service.close_idle()
+
+    async def _pause(self, seconds: float) -> bool:
+        """Wait; return whether stopping at once was asked for."""
+        try:
+            await asyncio.wait_for(self._stop_now.wait(), seconds)
+        except TimeoutError:
+            return False
+        return True
+
+    async def _close(self) -> None:
+        for connection in tuple(self.service.connections):
+            connection.transport.abort()
+        self.routing.upstreams.close_except(None)
+        if self._admin is not None:
+            await self._admin.stop()
+        await asyncio.sleep(0)
+        self._lag.stop()
+        self._deadlines.stop()
+        self._access_log.close()
+
+    # --- policies -------------------------------------------------------------------------------------
+
+    @property
+    def routing(self) -> Routing:
+        """The policy set in force with its connections."""
+        routing = self.service.routing
+        assert isinstance(routing, Routing)
+        return routing
+
+    async def _reload_forever(self) -> None:
+        while True:
+            try:
+                await asyncio.wait_for(self._reload_asked.wait(), _RELOAD_SECONDS)
+            except TimeoutError:
+                pass
+            is_forced = self._reload_asked.is_set()
+            self._reload_asked.clear()
+            if is_forced or await asyncio.to_thread(self._watcher.changed):
+                await self._reload()
+
+    async def _reload(self) -> None:
+        policies = await asyncio.to_thread(self._watcher.reload)
+        if policies is self.pipeline.policies:
+            if self._watcher.failed:
+                self.metrics.add(catalogue.RELOADS, ("rejected",))
+            return
+        before = self.routing
+        try:
+            self.service.routing = self._routing(policies, before.upstreams)
+        except (OSError, ValueError) as problem:
+            _log.error("the new policies are not used: %s", problem)
+            self.metrics.add(catalogue.RELOADS, ("rejected",))
+            return
+        self._recorder.models = policies.models
+        before.upstreams.close_except(self.routing.upstreams)
+        self.metrics.add(catalogue.RELOADS, ("ok",))
+        _log.info("policies reloaded: version %s, %d routes", policies.version, len(policies.routes))
+
+    def _report(self, findings: tuple[Finding, ...]) -> None:
+        for finding in findings:
+            _log.error("policy not reloaded: %s", finding)
+
+    # --- observing ------------------------------------------------------------------------------------
+
+    def measure(self) -> None:
+        """Bring the gauges up to date."""
+        metrics = self.metrics
+        metrics.set(catalogue.IN_FLIGHT, (), self._recorder.in_flight)
+        metrics.set(catalogue.CALLERS, (), len(self.service.connections))
+        metrics.set(catalogue.LOG_DROPPED, (), self._access_log.dropped)
+        metrics.set(catalogue.POLICY_BAD, (), float(self._watcher.failed))
+        for gauge in (catalogue.POLICY, catalogue.CONNECTIONS):
+            metrics.clear(gauge)
+        metrics.set(catalogue.POLICY, (self.pipeline.policies.version,), 1.0)
+        for name, pool in self.routing.upstreams.pools.items():
+            metrics.set(catalogue.CONNECTIONS, (name, "in_use"), pool.in_use)
+            metrics.set(catalogue.CONNECTIONS, (name, "idle"), pool.open_connections - pool.in_use)
+
+
+async def serve(
+    settings: Settings, environment: dict[str, str], policies: PolicySet, announce: Callable[[str], None]
+) -> None:
+    """Run one process until it is told to stop. `announce` gets one line per listener."""
+    app = App(settings, environment, policies)
+    admin = await app.start_admin()
+    url = await app.start()
+    if admin is not None:
+        announce(f"weir: admin on {admin}")
+    announce(f"weir: listening on {url}")
+    await app.run_until_signalled()
+
+
+def _load_counter() -> TokenCounter:
+    vocabularies = load_vocabularies()
+    for problem in vocabularies.problems:
+        _log.warning("tokens are estimated: %s", problem)
+    return TokenCounter(vocabularies.encodings)
+
+
+def _server_limits(settings: Settings) -> ServerLimits:
+    return ServerLimits(
+        head_bytes=settings.head_bytes,
+        header_seconds=settings.header_seconds,
+        body_seconds=settings.body_seconds,
+        keep_alive=settings.keep_alive_seconds,
+        write_stall=settings.write_stall_seconds,
+    )
+
+
+def _open_log(destination: str) -> int | None:
+    if destination == "off":
+        return None
+    if destination == "-":
+        return sys.stdout.fileno()
+    return os.open(destination, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)

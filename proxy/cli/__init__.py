@@ -1,0 +1,1 @@
+"""One file per command: argument parsing and printing, nothing else."""

@@ -1,0 +1,50 @@
+"""Argument types that several commands share, and how usage errors look."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from typing import TYPE_CHECKING, TypeAlias
+
+from proxy.edge.listener import parse_listen
+from proxy.policy.values import duration_seconds, size_bytes
+
+if TYPE_CHECKING:
+    Subcommands: TypeAlias = argparse._SubParsersAction[argparse.ArgumentParser]
+else:
+    Subcommands = object
+
+
+def duration(text: str) -> float:
+    """Read a duration such as `5s`."""
+    try:
+        seconds = duration_seconds(text)
+    except ValueError as problem:
+        raise argparse.ArgumentTypeError(str(problem)) from None
+    if seconds is None:
+        raise argparse.ArgumentTypeError("off is not possible here")
+    return seconds
+
+
+def size(text: str) -> int:
+    """Read a size such as `64KiB`."""
+    try:
+        return size_bytes(text)
+    except ValueError as problem:
+        raise argparse.ArgumentTypeError(str(problem)) from None
+
+
+def listen_address(text: str) -> str:
+    """Check an address to listen on; `off` is left to the option."""
+    if text != "off":
+        try:
+            parse_listen(text)
+        except ValueError as problem:
+            raise argparse.ArgumentTypeError(str(problem)) from None
+    return text
+
+
+def usage_error(command: str, message: str) -> int:
+    """Print what is wrong with how a command was called; return its exit status."""
+    print(f"weir {command}: {message}", file=sys.stderr)
+    return 2

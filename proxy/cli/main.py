@@ -1,0 +1,44 @@
+"""The `weir` command. Exit status: 0 good, 1 findings, 2 usage."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+
+from proxy import __version__
+from proxy.cli import check, explain, init, schema, serve, simulate
+
+_COMMANDS = (serve, check, explain, schema, init, simulate)
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """Return the parser of all commands."""
+    parser = argparse.ArgumentParser(
+        prog="weir", description="A transparent optimizing proxy for OpenAI-compatible APIs."
+    )
+    parser.add_argument("--version", action="version", version=f"weir {__version__}")
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    for command in _COMMANDS:
+        command.add_to(commands)
+    return parser
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a command and return its exit status."""
+    options = build_parser().parse_args(arguments)
+    try:
+        status: int = options.run(options)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # The reader of our output left (as `head` does): not a failure of the command.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except KeyboardInterrupt:
+        return 130
+    return status
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,43 @@
+"""`weir simulate`: run the simulated provider."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import signal
+
+import uvloop
+
+from proxy.cli.arguments import Subcommands, listen_address, usage_error
+from proxy.sim.scenario import Scenario, ScenarioError, load_scenario
+from proxy.sim.server import serve
+
+
+def add_to(commands: Subcommands) -> None:
+    """Add the command to a parser."""
+    parser = commands.add_parser("simulate", help="run a simulated provider")
+    parser.add_argument("--listen", type=listen_address, default="127.0.0.1:9000", metavar="HOST:PORT|unix:PATH")
+    parser.add_argument("--scenario", metavar="FILE", help="timing, cache, limits and faults (docs/simulator.md)")
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Serve until a signal."""
+    try:
+        scenario = load_scenario(options.scenario) if options.scenario else Scenario()
+        uvloop.run(_serve(options.listen, scenario))
+    except (OSError, ScenarioError, ValueError) as problem:
+        return usage_error("simulate", str(problem))
+    return 0
+
+
+async def _serve(listen: str, scenario: Scenario) -> None:
+    task = asyncio.ensure_future(
+        serve(listen, scenario, lambda url: print(f"weir simulate: listening on {url}", flush=True))
+    )
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, task.cancel)
+    try:
+        await task
+    except asyncio.CancelledError:
+        return

@@ -1,0 +1,1 @@
+"""Vocabulary without I/O: everything here takes values and returns values."""

@@ -1,0 +1,61 @@
+"""The words in which Weir explains itself: urgency, lane, step outcomes and the reasons for each."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+
+class Urgency(Enum):
+    """How soon a request's answer is needed: a property of the request."""
+
+    INTERACTIVE = "interactive"
+    SOON = "soon"
+    DEFERRABLE = "deferrable"
+
+
+class Lane(Enum):
+    """How a request is carried: Weir's decision."""
+
+    STREAM = "stream"
+    COALESCE = "coalesce"
+    BATCH = "batch"
+
+
+class StepStatus(Enum):
+    """What a step did to a request."""
+
+    APPLIED = "applied"
+    UNCHANGED = "unchanged"
+    SKIPPED = "skipped"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True)
+class UrgencyDecision:
+    """An urgency and the rule that decided it."""
+
+    value: Urgency
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class LaneDecision:
+    """A lane and why it was chosen, or why the lane that the table wanted was not."""
+
+    value: Lane
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class StepReport:
+    """One step's outcome as the headers, the log and `explain` show it.
+
+    `detail` holds ordered key/value pairs such as `("set", 300)`; `reason` says why a step was skipped,
+    failed or rejected.
+    """
+
+    name: str
+    status: StepStatus
+    reason: str = ""
+    detail: tuple[tuple[str, str | int], ...] = ()

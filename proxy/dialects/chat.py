@@ -1,0 +1,73 @@
+"""OpenAI's Chat Completions, as OpenAI and everyone compatible speaks it."""
+
+from __future__ import annotations
+
+from proxy.core.document import Document
+from proxy.core.json_values import decode
+from proxy.dialects.dialect import BodyFacts, EventFacts
+from proxy.dialects.openai_events import MARKERS, read_answer_body, read_chunk_event
+from proxy.dialects.plain import PlainDialect, ask_usage_option
+from proxy.dialects.reasoning_models import asks_for_reasoning, is_openai_reasoning, is_reasoning_model
+
+TOOL_LOOP = "tool loop in progress"
+
+# OpenAI has deprecated `max_tokens`, everyone else still takes it and some refuse the newer name.
+_TAKE_COMPLETION_CAP = frozenset({"openai", "azure"})
+
+
+class ChatDialect(PlainDialect):
+    """`/v1/chat/completions`."""
+
+    name = "chat"
+    path = "/v1/chat/completions"
+    cap_field_names: tuple[str, ...] = ("max_completion_tokens", "max_tokens")
+    stop_field: str | None = "stop"
+    stop_limit = 4
+    markers: tuple[bytes, ...] = MARKERS
+
+    def cap_field(self, document: Document, model: str, provider: str) -> str | None:
+        """Return the caller's own field, else the one that provider and model take.
+
+        `None` beside `prediction`, which OpenAI refuses together with a cap.
+        """
+        own = self.own_cap_field(document)
+        if own is not None:
+            return own
+        prediction = document.get("prediction")
+        if prediction is not None and prediction != b"null":
+            return None
+        if provider in _TAKE_COMPLETION_CAP or is_openai_reasoning(model):
+            return "max_completion_tokens"
+        return "max_tokens"
+
+    def refuses_stop(self, model: str) -> bool:
+        """Tell whether `model` is one of OpenAI's reasoning models, which refuse `stop`."""
+        return is_openai_reasoning(model)
+
+    def is_reasoning(self, document: Document, model: str) -> bool:
+        """Tell whether output tokens will be spent on reasoning: what the request says, else its model."""
+        asked = asks_for_reasoning(document)
+        return is_reasoning_model(model) if asked is None else asked
+
+    def ask_usage(self, document: Document) -> Document:
+        """Return the document asking for a final usage event; the same object if it must not be asked."""
+        return ask_usage_option(document)
+
+    def read_event(self, event: bytes) -> EventFacts:
+        """Read one chunk."""
+        return read_chunk_event(event)
+
+    def read_body(self, raw: bytes) -> BodyFacts:
+        """Read a complete answer."""
+        return read_answer_body(raw)
+
+    def waits_for_person(self, document: Document) -> str | None:
+        """Recognise a tool loop: the last message is a tool's result."""
+        messages = document.array("messages")
+        last = decode(messages[-1]) if messages else None
+        if isinstance(last, dict) and last.get("role") in ("tool", "function"):
+            return TOOL_LOOP
+        return None
+
+
+CHAT = ChatDialect()

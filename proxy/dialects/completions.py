@@ -1,0 +1,38 @@
+"""OpenAI's legacy Completions: a prompt in, text out. It has no turns, hence no tool loops."""
+
+from __future__ import annotations
+
+from proxy.core.document import Document
+from proxy.dialects.dialect import BodyFacts, EventFacts
+from proxy.dialects.openai_events import MARKERS, read_answer_body, read_chunk_event
+from proxy.dialects.plain import PlainDialect, ask_usage_option
+
+
+class CompletionsDialect(PlainDialect):
+    """`/v1/completions`."""
+
+    name = "completions"
+    path = "/v1/completions"
+    cap_field_names: tuple[str, ...] = ("max_tokens",)
+    stop_field: str | None = "stop"
+    stop_limit = 4
+    markers: tuple[bytes, ...] = MARKERS
+
+    def cap_field(self, document: Document, model: str, provider: str) -> str | None:
+        """Return the only cap field there is."""
+        return "max_tokens"
+
+    def ask_usage(self, document: Document) -> Document:
+        """Return the document asking for a final usage event; the same object if it must not be asked."""
+        return ask_usage_option(document)
+
+    def read_event(self, event: bytes) -> EventFacts:
+        """Read one chunk."""
+        return read_chunk_event(event)
+
+    def read_body(self, raw: bytes) -> BodyFacts:
+        """Read a complete answer."""
+        return read_answer_body(raw)
+
+
+COMPLETIONS = CompletionsDialect()

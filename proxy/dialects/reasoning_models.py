@@ -1,0 +1,86 @@
+"""Which models spend output tokens on reasoning, as data.
+
+Names are compared after a vendor prefix (`openai/`, `ft:`) and without regard to case. A request that says
+itself whether to reason overrules its model's name. New families are added here and nowhere else.
+"""
+
+from __future__ import annotations
+
+from proxy.core.document import Document
+
+# They answer 400 to `max_tokens` and to `stop` on the chat endpoint (errors quoted in OpenAI's community
+# reports; the SDK's docstring of `stop` names o3 and o4-mini).
+OPENAI_REASONING = ("o1", "o3", "o4", "gpt-5", "codex-")
+
+# Members of those families that do not reason.
+_NOT_REASONING = ("gpt-5-chat",)
+
+OTHER_REASONING = (
+    "deepseek-r1",
+    "deepseek-reasoner",
+    "gemini-2.5",
+    "gemini-3",
+    "glm-4.5",
+    "glm-4.6",
+    "gpt-oss",
+    "grok-3-mini",
+    "grok-4",
+    "kimi-k2-thinking",
+    "magistral",
+    "minimax-m1",
+    "minimax-m2",
+    "qwq",
+)
+_SAYS_SO = ("-thinking", "-reasoning", "-reasoner")
+
+_EFFORTS_WITHOUT = frozenset({"none", "minimal"})
+
+
+def is_openai_reasoning(model: str) -> bool:
+    """Tell whether a model belongs to OpenAI's reasoning families, with their refusals on chat."""
+    return _bare(model).startswith(OPENAI_REASONING)
+
+
+def is_reasoning_model(model: str) -> bool:
+    """Tell whether a model reasons unless it is told not to."""
+    name = _bare(model)
+    if name.startswith(_NOT_REASONING):
+        return False
+    return name.startswith(OPENAI_REASONING + OTHER_REASONING) or any(word in name for word in _SAYS_SO)
+
+
+def asks_for_reasoning(document: Document) -> bool | None:
+    """Return whether a request itself switches reasoning on or off; `None` when it says nothing.
+
+    Read are `reasoning_effort` (OpenAI), `reasoning` (Responses, OpenRouter), `thinking` (Anthropic, GLM,
+    DeepSeek), `enable_thinking` (Qwen) and `chat_template_kwargs.enable_thinking` (vLLM).
+    """
+    effort = document.value("reasoning_effort")
+    if isinstance(effort, str):
+        return effort not in _EFFORTS_WITHOUT
+    reasoning = document.value("reasoning")
+    if isinstance(reasoning, dict):
+        effort, enabled = reasoning.get("effort"), reasoning.get("enabled")
+        if isinstance(effort, str):
+            return effort not in _EFFORTS_WITHOUT
+        if isinstance(enabled, bool):
+            return enabled
+        if "max_tokens" in reasoning:
+            return True
+    thinking = document.value("thinking")
+    kind = thinking.get("type") if isinstance(thinking, dict) else None
+    if isinstance(kind, str):
+        return kind != "disabled"
+    for switch in (document.value("enable_thinking"), _template_switch(document)):
+        if isinstance(switch, bool):
+            return switch
+    return None
+
+
+def _template_switch(document: Document) -> object:
+    arguments = document.value("chat_template_kwargs")
+    return arguments.get("enable_thinking") if isinstance(arguments, dict) else None
+
+
+def _bare(model: str) -> str:
+    return model.rsplit("/", 1)[-1].lower().removeprefix("ft:")

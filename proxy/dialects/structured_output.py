@@ -1,0 +1,47 @@
+"""Whether a request wants an answer for a machine, which is worthless when it is cut short."""
+
+from __future__ import annotations
+
+from proxy.core.document import Document
+
+# Constraints of vLLM, SGLang and llama.cpp, each with its own top-level field.
+_GUIDES = (
+    "guided_json",
+    "guided_regex",
+    "guided_grammar",
+    "guided_choice",
+    "structured_outputs",
+    "grammar",
+    "json_schema",
+)
+
+
+def wants_structured(document: Document) -> bool:
+    """Tell whether the answer must parse: a JSON format, a grammar, or tools that may be called.
+
+    Read are `response_format` (chat), `text.format` (Responses), `output_format` and `output_config.format`
+    (Anthropic), `tools` and `functions` unless `tool_choice` is `none`, and self-hosted servers' guides.
+    """
+    return (
+        _is_format(document.value("response_format"))
+        or _is_format(_part(document.value("text"), "format"))
+        or _is_format(document.value("output_format"))
+        or _is_format(_part(document.value("output_config"), "format"))
+        or any(document.get(guide) not in (None, b"null") for guide in _GUIDES)
+        or (_offers(document, "tools") and document.value("tool_choice") != "none")
+        or (_offers(document, "functions") and document.value("function_call") != "none")
+    )
+
+
+def _is_format(value: object) -> bool:
+    return isinstance(value, dict) and value.get("type") not in (None, "text")
+
+
+def _part(value: object, key: str) -> object:
+    return value.get(key) if isinstance(value, dict) else None
+
+
+def _offers(document: Document, field: str) -> bool:
+    raw = document.get(field)
+    # Not decoded: tools are the largest thing in an agent's request after its messages.
+    return raw is not None and raw.startswith(b"[") and bool(raw.strip(b"[] \t\r\n"))

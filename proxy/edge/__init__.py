@@ -1,0 +1,1 @@
+"""The caller's side: an exchange begins and ends here."""

@@ -1,0 +1,99 @@
+"""The admin API: probes, metrics and explain. Served by aiohttp, since nothing here is on the data path."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from aiohttp import web
+
+from proxy.edge.listener import parse_listen
+from proxy.edge.request_target import matched_path
+from proxy.core.errors import ProxyError
+from proxy.explanation import explain_request
+from proxy.observe.metrics import Metrics, Snapshot, merge, render
+from proxy.pipeline import Pipeline, Request
+
+_MAX_EXPLAIN_BYTES = 64 * 1024 * 1024
+
+
+class Observed(Protocol):
+    """What the admin API shows."""
+
+    is_ready: bool
+    metrics: Metrics
+
+    @property
+    def pipeline(self) -> Pipeline:
+        """The pipeline in force."""
+        ...
+
+    def measure(self) -> None:
+        """Bring the gauges up to date."""
+        ...
+
+
+class Admin:
+    """The admin listener of one process."""
+
+    def __init__(self, observed: Observed) -> None:
+        self._observed = observed
+        self._runner: web.AppRunner | None = None
+
+    async def start(self, listen: str) -> str:
+        """Begin to serve; return the URL. Raises OSError or ValueError."""
+        app = web.Application(client_max_size=_MAX_EXPLAIN_BYTES)
+        app.router.add_get("/healthz", self._healthz)
+        app.router.add_get("/readyz", self._readyz)
+        app.router.add_get("/metrics", self._metrics)
+        app.router.add_post("/explain", self._explain)
+        self._runner = web.AppRunner(app, access_log=None)
+        await self._runner.setup()
+        where = parse_listen(listen)
+        if isinstance(where, str):
+            await web.UnixSite(self._runner, where).start()
+            return f"http+unix://{where}"
+        await web.TCPSite(self._runner, *where).start()
+        host, port = self._runner.addresses[0][:2]
+        return f"http://{host}:{port}"
+
+    async def stop(self) -> None:
+        """Stop serving."""
+        if self._runner is not None:
+            await self._runner.cleanup()
+
+    async def _healthz(self, _: web.Request) -> web.Response:
+        """The process lives. Upstreams and stores do not count: restarting would not mend them."""
+        return web.Response(text="ok\n")
+
+    async def _readyz(self, _: web.Request) -> web.Response:
+        """The process accepts and is not draining. An upstream's outage does not empty the service."""
+        if self._observed.is_ready:
+            return web.Response(text="ready\n")
+        return web.Response(status=503, text="not ready\n")
+
+    async def _metrics(self, _: web.Request) -> web.Response:
+        snapshots = await self._snapshots()
+        return web.Response(
+            body=render(merge(snapshots)), headers={"Content-Type": "text/plain; version=0.0.4; charset=utf-8"}
+        )
+
+    async def _snapshots(self) -> list[Snapshot]:
+        self._observed.measure()
+        return [self._observed.metrics.snapshot()]
+
+    async def _explain(self, request: web.Request) -> web.Response:
+        """Explain the body as a request to `?path=`, with the `x-weir-explain-*` headers' requests' own."""
+        target = request.query.get("path", "/v1/chat/completions")
+        try:
+            path = matched_path(target.encode("utf-8"))
+        except ProxyError as error:
+            return web.json_response({"error": {"message": error.message, "code": error.kind.code}}, status=400)
+
+        def header(name: str) -> str | None:
+            return request.headers.get(name)
+
+        asked = Request("POST", path, header, await request.read())
+        body = explain_request(self._observed.pipeline, asked)
+        return web.Response(body=body, content_type="application/json")
+
+

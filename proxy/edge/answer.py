@@ -1,0 +1,67 @@
+"""The downstream side of one answer: its framing and its end. Knows nothing about what the bytes mean."""
+
+from __future__ import annotations
+
+from proxy.core.exchange import Exchange
+from proxy.edge.response_head import write_response_head
+from proxy.http.framing import LAST_CHUNK, Framing, chunk, response_framing
+from proxy.http.head import RequestHead, ResponseHead
+from proxy.http.server import ServerConnection
+
+
+class Answer:
+    """Writes one response to a caller. `begin` once, then `write`, then one of the ends."""
+
+    __slots__ = ("_connection", "_exchange", "_framing", "_keep_alive", "_request", "has_begun")
+
+    def __init__(self, connection: ServerConnection, request: RequestHead, exchange: Exchange) -> None:
+        self._connection = connection
+        self._request = request
+        self._exchange = exchange
+        self._framing = Framing.NONE
+        self._keep_alive = request.keep_alive and request.version == "1.1"
+        self.has_begun = False
+
+    @property
+    def keep_alive(self) -> bool:
+        """Whether the connection may serve another request afterwards."""
+        return self._keep_alive
+
+    def begin(self, head: ResponseHead, report: bytes, is_stream: bool, is_rewritten: bool) -> None:
+        """Commit: send the head. `is_rewritten` says that the body may differ from the upstream's in length."""
+        length = None if is_rewritten else head.content_length
+        request = self._request
+        framing = self._framing = response_framing(request.method, request.version, head.status, length)
+        if framing is Framing.CLOSE:
+            self._keep_alive = False
+        self._exchange.status = head.status
+        self.has_begun = True
+        self._connection.write(write_response_head(head, framing, report, self._keep_alive, is_stream))
+
+    def write(self, data: bytes) -> None:
+        """Send body bytes."""
+        framing = self._framing
+        if not data or framing is Framing.NONE:
+            return
+        self._exchange.response_bytes += len(data)
+        self._connection.write(chunk(data) if framing is Framing.CHUNKED else data)
+
+    def end(self) -> None:
+        """End the answer as a whole one."""
+        if self._framing is Framing.CHUNKED:
+            self._connection.write(LAST_CHUNK)
+        self._connection.finish(self._keep_alive)
+
+    def send_whole(self, response: bytes, status: int) -> None:
+        """Send a response that is already framed (an error of Weir's own)."""
+        self._exchange.status = status
+        self.has_begun = True
+        self._connection.write(response)
+        self._connection.finish(self._keep_alive)
+
+    def break_off(self) -> None:
+        """End the answer so that it cannot pass for whole: what was written is sent, its end never comes."""
+        if self._framing is Framing.LENGTH or self._framing is Framing.NONE:
+            self._connection.abort()
+        else:
+            self._connection.finish(False)

@@ -1,0 +1,188 @@
+"""Understand an event stream on its way through, and take out only what Weir itself asked for.
+
+Bytes are forwarded as they came. Events are parsed until first content has been seen; after that only those
+that contain one of the dialect's markers. The steady state is a few byte searches per read.
+"""
+
+from __future__ import annotations
+
+import re
+
+from proxy.core.document import Document, DocumentError
+from proxy.core.sse import EventSplitter, event_data
+from proxy.core.usage import Usage
+from proxy.dialects.dialect import Dialect, EventFacts
+
+MAX_EVENT_BYTES = 1024 * 1024
+"""Longer events pass unread: memory per stream stays bounded."""
+
+_MAX_WITHHELD_BYTES = 16 * 1024
+_EVENT_ENDS = (b"\n\n", b"\r\n\r\n", b"\r\r")
+_SEQUENCE_NUMBER = re.compile(rb'"sequence_number"\s*:\s*(\d{1,18})')
+_NULL_USAGE = b',"usage":null'
+
+
+class EventTap:
+    """What one stream has said so far. `removes_usage` takes the usage-only event out again.
+
+    Without `removes_usage` every byte is forwarded at once. With it the bytes of an unfinished event are
+    withheld until it is complete or too long to be a usage event.
+    """
+
+    __slots__ = (
+        "_dialect",
+        "_forwarded_bytes",
+        "_is_skipping",
+        "_last",
+        "_removes_usage",
+        "_splitter",
+        "finish_reason",
+        "has_content",
+        "has_error",
+        "has_events",
+        "has_id",
+        "is_complete",
+        "usage",
+    )
+
+    def __init__(self, dialect: Dialect, removes_usage: bool) -> None:
+        self._dialect = dialect
+        self._removes_usage = removes_usage
+        self._splitter = EventSplitter()
+        self._forwarded_bytes = 0
+        self._is_skipping = False
+        self._last = b""
+        self.has_content = False
+        self.has_events = False
+        self.has_error = False
+        self.has_id = False
+        self.is_complete = False
+        self.finish_reason = ""
+        self.usage: Usage | None = None
+
+    @property
+    def is_between_events(self) -> bool:
+        """Whether everything forwarded so far ends with a complete event."""
+        return not self._splitter.carry or (self._removes_usage and self._forwarded_bytes == 0)
+
+    def feed(self, data: bytes) -> bytes:
+        """Read `data` and return what is to be forwarded now."""
+        self._last = data
+        if self.has_content and not self._splitter.carry and data.endswith(_EVENT_ENDS):
+            if self._removes_usage and _NULL_USAGE in data:
+                data = _without_null_usage(data)
+            for marker in self._dialect.markers:
+                if marker in data:
+                    break
+            else:
+                return data
+        return self._read(data)
+
+    def _read(self, data: bytes) -> bytes:
+        kept: list[bytes] = []
+        for event in self._splitter.feed(data):
+            self._take(event, kept)
+        carry = self._splitter.carry
+        if len(carry) > MAX_EVENT_BYTES:
+            self._skip_rest(carry, kept)
+        elif self._removes_usage and len(carry) > _MAX_WITHHELD_BYTES:
+            kept.append(carry[self._forwarded_bytes :])
+            self._forwarded_bytes = len(carry)
+        return b"".join(kept) if self._removes_usage else data
+
+    def _take(self, event: bytes, kept: list[bytes]) -> None:
+        forwarded_bytes, self._forwarded_bytes = self._forwarded_bytes, 0
+        if self._is_skipping:
+            self._is_skipping = False
+            kept.append(event[forwarded_bytes:])
+            return
+        facts = self._dialect.read_event(event)
+        self._learn(event, facts)
+        if forwarded_bytes:
+            kept.append(event[forwarded_bytes:])
+        elif self._removes_usage:
+            if not facts.usage_only:
+                kept.append(_without_null_usage(event) if b'"usage"' in event else event)
+
+    def _learn(self, event: bytes, facts: EventFacts) -> None:
+        if facts.first_content:
+            self.has_content = True
+        if facts.usage is not None:
+            self.usage = _latest(self.usage, facts.usage)
+        if facts.finish_reason is not None:
+            self.finish_reason = facts.finish_reason
+            self.is_complete = True
+        if facts.terminal:
+            self.is_complete = True
+        if facts.error:
+            self.has_error = True
+        if not self.has_events and event_data(event):
+            self.has_events = True
+        if not self.has_id and (event.startswith(b"id") or b"\nid" in event or b"\rid" in event):
+            self.has_id = True
+
+    def _skip_rest(self, carry: bytes, kept: list[bytes]) -> None:
+        """Forget an overlong event but for its last bytes, which may be half of its end."""
+        self.has_content = self.has_events = True
+        tail = carry[-4:]
+        kept.append(carry[self._forwarded_bytes :])
+        self._splitter = EventSplitter()
+        self._splitter.feed(tail)
+        self._forwarded_bytes = len(self._splitter.carry)
+        self._is_skipping = True
+
+    def finish(self) -> bytes:
+        """Return what was withheld when the stream ends, as it came."""
+        carry = self._splitter.carry
+        if carry and not self._is_skipping:
+            # Nothing follows, so a last event without its blank line is read too.
+            self._learn(carry, self._dialect.read_event(carry + b"\n\n"))
+        return carry[self._forwarded_bytes :] if self._removes_usage else b""
+
+    def next_sequence_number(self) -> int | None:
+        """Return the number that follows the last event's, where events are numbered (Responses)."""
+        numbers = _SEQUENCE_NUMBER.findall(self._last[-MAX_EVENT_BYTES:])
+        return int(numbers[-1]) + 1 if numbers else None
+
+    def drop_unfinished(self) -> bool:
+        """Forget a withheld unfinished event; tell whether a part of one has reached the caller."""
+        has_partial = bool(self._splitter.carry) and not (self._removes_usage and self._forwarded_bytes == 0)
+        self._splitter = EventSplitter()
+        self._forwarded_bytes = 0
+        return has_partial
+
+
+def _latest(known: Usage | None, new: Usage) -> Usage:
+    """Merge usage reports: what came last stands, what it leaves open stays (Anthropic sends two parts)."""
+    if known is None:
+        return new
+    return Usage(
+        new.input_tokens if new.input_tokens is not None else known.input_tokens,
+        new.output_tokens if new.output_tokens is not None else known.output_tokens,
+        new.cached_tokens if new.cached_tokens is not None else known.cached_tokens,
+        new.cache_write_tokens if new.cache_write_tokens is not None else known.cache_write_tokens,
+        new.reasoning_tokens if new.reasoning_tokens is not None else known.reasoning_tokens,
+    )
+
+
+def _without_null_usage(event: bytes) -> bytes:
+    """Remove the top-level `"usage": null` that OpenAI adds to every chunk of a stream asked for usage.
+
+    A caller that did not ask must not see it. The text `,"usage":null` cannot stand inside a JSON string
+    (its quotes would be escaped); whether it stands at the top level shows from what follows it.
+    """
+    start = event.rfind(_NULL_USAGE)
+    if start >= 0 and event.find(_NULL_USAGE) == start:
+        rest = event[start + len(_NULL_USAGE) :]
+        if rest.count(b"}") == 1 and b"]" not in rest and b"{" not in rest:
+            return event[:start] + rest
+    data = event_data(event)
+    if not data.startswith(b"{") or event.count(data) != 1:
+        return event
+    try:
+        document = Document.parse(data)
+    except DocumentError:
+        return event
+    if document.get("usage") != b"null":
+        return event
+    return event.replace(data, document.delete("usage").to_bytes())

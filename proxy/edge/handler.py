@@ -1,0 +1,406 @@
+"""One request, from its head to its record: read it, decide, send it, and account for how it ended.
+
+This is where the phases meet: the caller's connection calls in, the pipeline decides, a lane carries, a relay
+answers. Nothing here knows HTTP framing, policies or providers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Protocol
+
+from proxy.core.clock import Clock
+from proxy.core.errors import (
+    BODY_TOO_LARGE,
+    INTERNAL,
+    TOO_MANY_REQUESTS,
+    UNSUPPORTED_ENCODING,
+    ProxyError,
+)
+from proxy.core.exchange import Exchange
+from proxy.edge.answer import Answer
+from proxy.edge.errors import error_response
+from proxy.edge.outgoing import plan_outgoing, plan_unread
+from proxy.edge.relay import Relay
+from proxy.edge.report import report_headers
+from proxy.edge.request_body import decode_body
+from proxy.edge.request_target import matched_path
+from proxy.edge.response_head import write_response_head
+from proxy.explanation import explain_request
+from proxy.http import tunnel
+from proxy.http.deadlines import Deadlines
+from proxy.http.framing import Framing
+from proxy.http.head import RequestHead, ResponseHead
+from proxy.http.server import ServerConnection
+from proxy.lanes.lane import Call, Lane, Outgoing
+from proxy.observe.recorder import Recorder
+from proxy.pipeline import Decision, Pipeline, Request
+from proxy.policy.model import HeaderLevel, OnOversize, Route
+from proxy.upstream.pool import Pool
+
+REPLAYABLE_BYTES = 64 * 1024
+"""A body that no route reads is kept up to this size, so that it can be sent again on a fresh connection."""
+
+INLINE_COUNT_BYTES = 16 * 1024
+"""Deciding about a longer body in a thread when that may count tokens."""
+
+_EXPLAIN = "x-weir-explain"
+
+
+class Routing(Protocol):
+    """A policy set in force, with the connections that it leads to."""
+
+    @property
+    def pipeline(self) -> Pipeline:
+        """What decides."""
+        ...
+
+    def pool(self, upstream: str) -> Pool:
+        """Return the connections to a configured upstream."""
+        ...
+
+
+class HandlerContext(Protocol):
+    """What all requests share."""
+
+    loop: asyncio.AbstractEventLoop
+    clock: Clock
+    deadlines: Deadlines
+    routing: Routing
+    recorder: Recorder
+    stream_lane: Lane
+
+    def next_request_id(self) -> str:
+        """Return an id for a new exchange."""
+        ...
+
+    def enter_route(self, route: Route) -> bool:
+        """Claim one of the route's places; `False` when all are taken."""
+        ...
+
+    def leave_route(self, route: Route) -> None:
+        """Give the place back."""
+        ...
+
+    def start(self, handler: ExchangeHandler, body: bytes) -> None:
+        """Run `handler.decide_in_thread(body)` as a task."""
+        ...
+
+
+class ExchangeHandler:
+    """The `RequestHandler` of one request."""
+
+    __slots__ = (
+        "_body_bytes",
+        "_call",
+        "_candidates",
+        "_connection",
+        "_context",
+        "_head",
+        "_is_over",
+        "_is_streaming",
+        "_limit_bytes",
+        "_parts",
+        "_relay",
+        "_route",
+        "_routing",
+        "exchange",
+    )
+
+    def __init__(self, context: HandlerContext, connection: ServerConnection) -> None:
+        self._context = context
+        self._connection = connection
+        self._routing = context.routing
+        self._candidates: tuple[Route, ...] = ()
+        self._parts: list[bytes] = []
+        self._body_bytes = 0
+        self._limit_bytes = 0
+        self._is_streaming = False
+        self._is_over = False
+        self._relay: Relay | None = None
+        self._call: Call | None = None
+        self._route: Route | None = None
+        self.exchange = Exchange(context.next_request_id(), context.clock.monotonic())
+        context.recorder.begun()
+
+    def header(self, name: str) -> str | None:
+        """Return a request header by its lower-case name."""
+        value = self._head.fields.get(name.encode("latin-1"))
+        return None if value is None else value.decode("latin-1")
+
+    # --- the caller's side ----------------------------------------------------------------------------
+
+    def head_received(self, head: RequestHead) -> None:
+        """Decide from the head whether the body is read here or passes unread."""
+        exchange = self.exchange
+        self._head = head
+        exchange.method = head.method.decode("latin-1")
+        exchange.traceparent = self.header("traceparent") or ""
+        exchange.policy_version = self._routing.pipeline.policies.version
+        try:
+            exchange.path = matched_path(head.target)
+        except ProxyError as error:
+            exchange.path = "?"
+            self._fail(error)
+            return
+        self._candidates = self._routing.pipeline.candidates(exchange.method, exchange.path, self.header)
+        length_bytes = head.content_length or 0
+        if head.upgrade:
+            self._candidates = ()
+        if self._candidates:
+            self._limit_bytes = max(route.max_body_bytes for route in self._candidates)
+            if 0 < self._limit_bytes < length_bytes:
+                self._oversize()
+        elif b"transfer-encoding" in head.fields or length_bytes > REPLAYABLE_BYTES:
+            self._send_unread()
+
+    def body_received(self, data: bytes) -> None:
+        """Collect the body, or pass it on."""
+        self.exchange.request_bytes += len(data)
+        if self._is_streaming:
+            if self._call is not None:
+                self._call.send_body(data)
+            return
+        self._parts.append(data)
+        self._body_bytes += len(data)
+        if 0 < self._limit_bytes < self._body_bytes:
+            self._oversize()
+
+    def request_ended(self) -> None:
+        """The request is complete: decide and send."""
+        self.exchange.read_at = self._context.clock.monotonic()
+        if self._is_streaming:
+            if self._call is not None:
+                self._call.end_body()
+            return
+        parts, self._parts = self._parts, []
+        body = parts[0] if len(parts) == 1 else b"".join(parts)
+        if not self._candidates:
+            decision = self._routing.pipeline.untouched()
+            self._send(decision, plan_unread(self._head, body, self._pool(decision)))
+        elif len(body) > INLINE_COUNT_BYTES and self._routing.pipeline.needs_tokens(self._candidates):
+            self._context.start(self, body)
+        else:
+            self._decide(body)
+
+    def writable(self, is_writable: bool) -> None:
+        """The caller reads too slowly, or reads again."""
+        if self._call is not None:
+            if is_writable:
+                self._call.resume()
+            else:
+                self._call.pause()
+
+    def gone(self, reason: str) -> None:
+        """The caller is gone: give the upstream call up and account for it."""
+        if self._is_over:
+            return
+        call, self._call = self._call, None
+        if call is not None:
+            call.cancel()
+        if self._relay is not None:
+            self._relay.cancelled()
+        else:
+            self.exchange.error = reason
+            self._record()
+
+    # --- deciding -------------------------------------------------------------------------------------
+
+    def _decide(self, body: bytes) -> None:
+        try:
+            request, is_decoded = self._readable(body)
+            if self._is_dry_run(request):
+                return
+            decision = self._routing.pipeline.decide(request, self._candidates)
+        except ProxyError as error:
+            self._fail(error)
+            return
+        self._act(decision, body, is_decoded)
+
+    async def decide_in_thread(self, body: bytes, executor_loop: asyncio.AbstractEventLoop) -> None:
+        """Decide about a long body without holding the event loop."""
+        try:
+            request, is_decoded = self._readable(body)
+            if self._is_dry_run(request):
+                return
+            decide = self._routing.pipeline.decide
+            decision = await executor_loop.run_in_executor(None, decide, request, self._candidates)
+        except ProxyError as error:
+            if not self._is_over:
+                self._fail(error)
+            return
+        if not self._is_over:
+            self._act(decision, body, is_decoded)
+
+    def _readable(self, body: bytes) -> tuple[Request, bool]:
+        """Return the request as the pipeline reads it, and whether its body had to be decompressed."""
+        coding = self._head.fields.get(b"content-encoding", b"identity")
+        plain = body
+        if body and coding.lower() != b"identity":
+            limit_bytes = self._limit_bytes or REPLAYABLE_BYTES * 1024
+            try:
+                plain = decode_body(body, coding, limit_bytes)
+            except ProxyError as error:
+                must_read = any(self._refuses_unread(route) for route in self._candidates)
+                if must_read or error.kind is not UNSUPPORTED_ENCODING:
+                    raise
+                plain = b""
+        exchange = self.exchange
+        return Request(exchange.method, exchange.path, self.header, plain), plain is not body
+
+    def _is_dry_run(self, request: Request) -> bool:
+        if self.header(_EXPLAIN) != "dry-run":
+            return False
+        if not any(_EXPLAIN in route.allow_caller for route in self._candidates):
+            return False
+        body = explain_request(self._routing.pipeline, request)
+        answer = Answer(self._connection, self._head, self.exchange)
+        fields = [(b"content-type", b"Content-Type", b"application/json")]
+        fields.append((b"content-length", b"Content-Length", b"%d" % len(body)))
+        answer.begin(ResponseHead(200, b"OK", fields), b"", False, False)
+        answer.write(body)
+        answer.end()
+        self._record()
+        return True
+
+    def _act(self, decision: Decision, body: bytes, is_decoded: bool) -> None:
+        exchange = self.exchange
+        exchange.decided_at = self._context.clock.monotonic()
+        exchange.is_stream = decision.is_stream
+        exchange.model = decision.model
+        exchange.steps = decision.steps
+        exchange.tokens_before = decision.tokens_before
+        exchange.tokens_after = decision.tokens_after
+        if decision.dialect is not None:
+            exchange.dialect = decision.dialect.name
+        route = decision.route
+        if route is not None:
+            exchange.route = route.name
+            if route.max_concurrent:
+                if not self._context.enter_route(route):
+                    message = "This route has as many requests in progress as its policy allows."
+                    self._fail(ProxyError(TOO_MANY_REQUESTS, message, retry_after_seconds=1))
+                    return
+                self._route = route
+        self._send(decision, plan_outgoing(self._head, body, decision, is_decoded, self._pool(decision)))
+
+    def _pool(self, decision: Decision) -> Pool:
+        return self._routing.pool(decision.upstream.name)
+
+    # --- sending --------------------------------------------------------------------------------------
+
+    def _send(self, decision: Decision, outgoing: Outgoing) -> None:
+        exchange = self.exchange
+        exchange.upstream = decision.upstream.name
+        exchange.urgency = decision.urgency
+        exchange.lane = decision.lane
+        answer = Answer(self._connection, self._head, exchange)
+        self._relay = Relay(self._context, self, answer, exchange, decision)
+        call = self._context.stream_lane.carry(outgoing, exchange, self._relay)
+        if not self._is_over:
+            self._call = call
+
+    def _send_unread(self) -> None:
+        """Pass a body on as it comes, without holding it."""
+        self._is_streaming = True
+        parts, self._parts = self._parts, []
+        decision = self._routing.pipeline.untouched()
+        self._send(decision, plan_unread(self._head, None, self._pool(decision)))
+        for data in parts:
+            if self._call is not None:
+                self._call.send_body(data)
+
+    def _oversize(self) -> None:
+        if any(self._refuses_unread(route) for route in self._candidates):
+            message = f"The request body is larger than the {self._limit_bytes} bytes that this route reads."
+            self._fail(ProxyError(BODY_TOO_LARGE, message))
+        else:
+            self._candidates = ()
+            self._send_unread()
+
+    @staticmethod
+    def _refuses_unread(route: Route) -> bool:
+        match route.on_oversize:
+            case OnOversize.REJECT:
+                return True
+            case OnOversize.PASS:
+                return False
+            case OnOversize.AUTO:
+                return route.enforces
+
+    # --- the relay's side -----------------------------------------------------------------------------
+
+    def upload_writable(self, is_writable: bool) -> None:
+        """Pass the upstream's backpressure to the caller."""
+        if self._is_over:
+            return
+        if is_writable:
+            self._connection.resume_body()
+        else:
+            self._connection.pause_body()
+
+    def switch_protocols(self, head: ResponseHead) -> None:
+        """Join the two sockets after a 101; the exchange ends when both are closed."""
+        call, self._call = self._call, None
+        upstream = call.detach() if call is not None else None
+        if upstream is None:
+            return
+        exchange = self.exchange
+        exchange.status = 101
+        report = report_headers(exchange, HeaderLevel.FULL, self._context.clock.monotonic(), head)
+        lines = write_response_head(head, Framing.NONE, report, True, False)
+        upgrade = head.fields.get(b"upgrade", b"websocket")
+        handshake = b"Connection: Upgrade\r\nUpgrade: %b\r\n\r\n" % upgrade
+        self._connection.write(lines[:-2] + handshake)
+        downstream, early = self._connection.detach()
+
+        def closed(downstream_bytes: int, upstream_bytes: int) -> None:
+            exchange.request_bytes = downstream_bytes
+            exchange.response_bytes = upstream_bytes
+            self._record()
+
+        tunnel.join(downstream, upstream[0], early, upstream[1], closed)
+
+    def relay_done(self) -> None:
+        """The answer is over."""
+        self._call = None
+        self._record()
+
+    # --- ends -----------------------------------------------------------------------------------------
+
+    def _fail(self, error: ProxyError) -> None:
+        """Answer with an error of Weir's own, before anything was sent upstream."""
+        exchange = self.exchange
+        exchange.error = error.kind.code
+        exchange.status = error.kind.status
+        head = self._head
+        keep_alive = head.keep_alive and head.version == "1.1" and exchange.read_at > 0
+        now = self._context.clock.monotonic()
+        report = report_headers(exchange, HeaderLevel.FULL, now, None)
+        self._connection.write(error_response(error, report, keep_alive, exchange.method == "HEAD"))
+        self._record()
+        self._connection.finish(keep_alive)
+
+    def crashed(self, problem: BaseException) -> None:
+        """Account for a fault of Weir's own in the middle of this request."""
+        if self._is_over:
+            return
+        call, self._call = self._call, None
+        if call is not None:
+            call.cancel()
+        error = ProxyError(INTERNAL, f"Weir failed on this request ({type(problem).__name__}).")
+        if self._relay is not None:
+            self._relay.failed(error)
+        else:
+            self._fail(error)
+
+    def _record(self) -> None:
+        if self._is_over:
+            return
+        self._is_over = True
+        exchange = self.exchange
+        if not exchange.ended_at:
+            exchange.ended_at = self._context.clock.monotonic()
+        if self._route is not None:
+            self._context.leave_route(self._route)
+        self._context.recorder.record(exchange)

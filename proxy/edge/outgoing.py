@@ -1,0 +1,63 @@
+"""Work out what is sent upstream for a request: which bytes, which framing, and how to take a rewrite back."""
+
+from __future__ import annotations
+
+from proxy.http.head import RequestHead
+from proxy.lanes.lane import Outgoing, Rewrite
+from proxy.pipeline import Decision
+from proxy.policy.model import UsageMode
+from proxy.upstream.pool import Pool
+from proxy.upstream.request_head import BodyPlan
+
+_WEBSOCKET_KEY = b"openai-insecure-api-key."
+
+
+def plan_unread(head: RequestHead, body: bytes | None, pool: Pool) -> Outgoing:
+    """Plan a request that no route reads. `body` is `None` when it is passed on as it comes."""
+    is_chunked = b"transfer-encoding" in head.fields
+    replaced = _websocket_key(head, pool) if head.upgrade else {}
+    if body is None:
+        plan = BodyPlan(head.content_length, is_chunked, replaced=replaced)
+    else:
+        announced = is_chunked or b"content-length" in head.fields
+        plan = BodyPlan(len(body) if announced else None, keeps_upgrade=head.upgrade, replaced=replaced)
+    return Outgoing(head, pool, body, plan)
+
+
+def plan_outgoing(head: RequestHead, body: bytes, decision: Decision, is_decoded: bool, pool: Pool) -> Outgoing:
+    """Plan a request that a route has read. `is_decoded` says that its body came compressed."""
+    document = decision.document
+    replaced: dict[bytes, bytes | None] = {}
+    route = decision.route
+    if route is not None and decision.is_stream and route.usage is UsageMode.ASK and decision.dialect is not None:
+        # A compressed stream could be neither read for timing nor freed of the usage event asked for.
+        if b"accept-encoding" in head.fields:
+            replaced[b"accept-encoding"] = b"identity"
+    if document is None or not document.edited:
+        announced = body or b"content-length" in head.fields or b"transfer-encoding" in head.fields
+        plan = BodyPlan(len(body) if announced else None, replaced=replaced)
+        return Outgoing(head, pool, body, plan)
+    if is_decoded:
+        replaced[b"content-encoding"] = None
+    edited = document.to_bytes()
+    rewrite = Rewrite(
+        model=decision.model,
+        added=decision.added,
+        without=lambda param: document.delete(param).to_bytes(),
+        original=None if is_decoded or route is None or route.enforces else body,
+    )
+    return Outgoing(head, pool, edited, BodyPlan(len(edited), replaced=replaced), rewrite)
+
+
+def _websocket_key(head: RequestHead, pool: Pool) -> dict[bytes, bytes | None]:
+    """Put the upstream's key where browsers put theirs: into an offered subprotocol."""
+    offered = head.fields.get(b"sec-websocket-protocol")
+    credential = pool.target.sender.credential
+    if offered is None or credential is None or _WEBSOCKET_KEY not in offered:
+        return {}
+    key = credential[2].removeprefix(b"Bearer ")
+    items = [
+        _WEBSOCKET_KEY + key if item.strip().startswith(_WEBSOCKET_KEY) else item.strip()
+        for item in offered.split(b",")
+    ]
+    return {b"sec-websocket-protocol": b", ".join(items)}

@@ -1,0 +1,340 @@
+"""Carry an answer back: hold the head until the first content, then pass bytes as they come.
+
+It owns the moment of commitment and how a break shows before and after it. Until the head is written every
+failure still becomes a true status; afterwards it becomes an explicit error event or a broken connection.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+from proxy.core.clock import Clock
+from proxy.core.errors import UPSTREAM_CLOSED, ProxyError
+from proxy.core.exchange import Exchange
+from proxy.edge.answer import Answer
+from proxy.edge.errors import error_response
+from proxy.edge.event_tap import EventTap
+from proxy.edge.report import report_headers, timing_comment
+from proxy.edge.response_head import is_event_stream, is_json, is_plain
+from proxy.http.deadlines import NEVER, Deadlines
+from proxy.http.head import ResponseHead
+from proxy.pipeline import Decision
+from proxy.policy.model import HeaderLevel
+
+MAX_HELD_BYTES = 256 * 1024
+"""A body or a run of contentless events larger than this is not held any longer."""
+
+_HEARTBEAT = b": keep-alive\n\n"
+_SYNTHETIC_HEAD = ResponseHead(200, b"OK", [(b"content-type", b"Content-Type", b"text/event-stream; charset=utf-8")])
+
+
+class RelayContext(Protocol):
+    """What relays share."""
+
+    clock: Clock
+    deadlines: Deadlines
+
+
+class Owner(Protocol):
+    """Who the relay belongs to: the handler of the request."""
+
+    def switch_protocols(self, head: ResponseHead) -> None:
+        """Join caller and upstream after a 101."""
+        ...
+
+    def upload_writable(self, is_writable: bool) -> None:
+        """Pass backpressure on the request body."""
+        ...
+
+    def relay_done(self) -> None:
+        """Take note that the answer is over, one way or another."""
+        ...
+
+
+class Relay:
+    """One answer on its way to the caller: a `ResponseHandler`.
+
+    Holding ends with the first content, the end of the answer, `commit_after` or `MAX_HELD_BYTES`.
+    """
+
+    __slots__ = (
+        "_answer",
+        "_context",
+        "_decision",
+        "_exchange",
+        "_head",
+        "_heartbeat_at",
+        "_heartbeat_seconds",
+        "_held",
+        "_held_bytes",
+        "_is_stream",
+        "_is_watched",
+        "_owner",
+        "_tap",
+        "_was_silent",
+        "deadline",
+        "is_over",
+    )
+
+    def __init__(
+        self, context: RelayContext, owner: Owner, answer: Answer, exchange: Exchange, decision: Decision
+    ) -> None:
+        route = decision.route
+        self._context = context
+        self._owner = owner
+        self._answer = answer
+        self._exchange = exchange
+        self._decision = decision
+        self._head: ResponseHead | None = None
+        self._heartbeat_seconds = route.heartbeat_seconds if route is not None and decision.is_stream else None
+        self._heartbeat_at = NEVER
+        self._held: list[bytes] = []
+        self._held_bytes = 0
+        self._is_stream = False
+        self._is_watched = False
+        self._tap: EventTap | None = None
+        self._was_silent = True
+        self.deadline = NEVER
+        self.is_over = False
+        if self._heartbeat_seconds is not None:
+            self._heartbeat_at = context.deadlines.after(self._heartbeat_seconds)
+            self._watch()
+
+    # --- the upstream's side --------------------------------------------------------------------------
+
+    def head_received(self, head: ResponseHead) -> None:
+        """Take the head and decide whether it is held."""
+        exchange = self._exchange
+        exchange.first_byte_at = self._context.clock.monotonic()
+        exchange.upstream_status = head.status
+        if self._answer.has_begun:
+            self._head_after_heartbeat(head)
+            return
+        self._head = head
+        if head.status == 101:
+            self._owner.switch_protocols(head)
+            return
+        decision = self._decision
+        route, dialect = decision.route, decision.dialect
+        holds = False
+        if route is not None and dialect is not None and is_plain(head):
+            if is_event_stream(head):
+                self._is_stream = True
+                self._tap = EventTap(dialect, decision.asks_usage)
+                holds = head.status < 300
+            elif is_json(head):
+                holds = (head.content_length or 0) <= MAX_HELD_BYTES
+        elif is_event_stream(head):
+            self._is_stream = True
+        if holds and route is not None and route.commit_after_seconds > 0:
+            self.deadline = self._context.deadlines.after(route.commit_after_seconds)
+            self._watch()
+        else:
+            self._commit()
+
+    def _head_after_heartbeat(self, head: ResponseHead) -> None:
+        """The status is spent: an event stream goes on, anything else becomes an error event."""
+        dialect = self._decision.dialect
+        if head.status < 300 and is_event_stream(head) and is_plain(head) and dialect is not None:
+            self._tap = EventTap(dialect, self._decision.asks_usage)
+            return
+        message = f"The upstream answered with status {head.status} after the stream had been opened."
+        self.failed(ProxyError(UPSTREAM_CLOSED, message))
+
+    def body_received(self, data: bytes) -> None:
+        """Pass body bytes on, or hold them."""
+        tap = self._tap
+        if self._answer.has_begun:
+            self._was_silent = False
+            if tap is None:
+                self._answer.write(data)
+                return
+            had_content = tap.has_content
+            self._answer.write(tap.feed(data))
+            if not had_content and tap.has_content:
+                self._exchange.first_token_at = self._context.clock.monotonic()
+            return
+        if tap is not None:
+            data = tap.feed(data)
+        self._held.append(data)
+        self._held_bytes += len(data)
+        if tap is not None and tap.has_content:
+            exchange = self._exchange
+            exchange.first_token_at = self._context.clock.monotonic()
+            self._commit()
+        elif self._held_bytes > MAX_HELD_BYTES or (tap is not None and tap.has_error):
+            self._commit()
+
+    def response_ended(self) -> None:
+        """The upstream is done: end the answer, or say that it is not whole."""
+        exchange = self._exchange
+        exchange.ended_at = self._context.clock.monotonic()
+        if self._tap is not None:
+            self._end_stream(self._tap)
+            return
+        if not self._answer.has_begun:
+            self._read_body(b"".join(self._held))
+            self._commit()
+        self._answer.end()
+        self._finish()
+
+    def failed(self, error: ProxyError) -> None:
+        """There will be no (complete) answer."""
+        exchange = self._exchange
+        exchange.ended_at = self._context.clock.monotonic()
+        tap = self._tap
+        if tap is not None:
+            self._read_stream(tap)
+        if tap is not None and tap.is_complete:
+            # The upstream died after its last word: nothing is missing but the end of the connection.
+            self._end_complete(tap)
+            return
+        exchange.error = error.kind.code
+        if not self._answer.has_begun:
+            report = report_headers(exchange, self._level, exchange.ended_at, None)
+            is_head = exchange.method == "HEAD"
+            response = error_response(error, report, self._answer.keep_alive, is_head)
+            self._answer.send_whole(response, error.kind.status)
+        else:
+            self._break(error)
+        self._finish()
+
+    def upstream_writable(self, is_writable: bool) -> None:
+        """Pass backpressure on the request body."""
+        self._owner.upload_writable(is_writable)
+
+    # --- ends -----------------------------------------------------------------------------------------
+
+    def _end_stream(self, tap: EventTap) -> None:
+        rest = tap.finish()
+        self._read_stream(tap)
+        status = self._head.status if self._head is not None else 200
+        if tap.is_complete or tap.has_error or not tap.has_events or status >= 300:
+            self._write(rest)
+            if tap.has_error:
+                self._exchange.error = "upstream_error_event"
+            self._end_complete(tap)
+        else:
+            message = "The upstream ended its stream before the answer was complete."
+            self.failed(ProxyError(UPSTREAM_CLOSED, message))
+
+    def _end_complete(self, tap: EventTap) -> None:
+        if not self._answer.has_begun:
+            self._commit()
+        route = self._decision.route
+        if route is not None and route.timing_comment and not tap.has_id:
+            self._answer.write(timing_comment(self._exchange))
+        self._answer.end()
+        self._finish()
+
+    def _break(self, error: ProxyError) -> None:
+        """After commitment: an error event between events, and never a well-formed end."""
+        dialect = self._decision.dialect
+        if self._is_stream and self._tap is not None and dialect is not None:
+            if self._tap.drop_unfinished():
+                self._answer.write(b"\n\n")
+            self._answer.write(dialect.error_event(error.message, error.kind.code, self._tap.next_sequence_number()))
+        elif self._is_stream and dialect is not None and self._head is None:
+            self._answer.write(dialect.error_event(error.message, error.kind.code, None))
+        self._answer.break_off()
+
+    def cancelled(self) -> None:
+        """The caller is gone: keep what was learnt. Leaving after the last word is no failure."""
+        exchange = self._exchange
+        exchange.ended_at = self._context.clock.monotonic()
+        tap = self._tap
+        if tap is not None:
+            self._read_stream(tap)
+        if tap is None or not tap.is_complete:
+            exchange.error = "client_closed"
+        self._finish()
+
+    def _finish(self) -> None:
+        if not self.is_over:
+            self.is_over = True
+            if self._is_watched:
+                self._context.deadlines.discard(self)
+            self._owner.relay_done()
+
+    # --- commitment -----------------------------------------------------------------------------------
+
+    @property
+    def _level(self) -> HeaderLevel:
+        route = self._decision.route
+        return route.headers if route is not None else HeaderLevel.FULL
+
+    def _commit(self) -> None:
+        """Write the head with what is known now, then what was held."""
+        self.deadline = NEVER
+        head = self._head
+        if head is None:
+            return
+        exchange = self._exchange
+        now = self._context.clock.monotonic()
+        if self._is_watched:
+            exchange.held_seconds = (exchange.ended_at or exchange.first_token_at or now) - exchange.first_byte_at
+        report = report_headers(exchange, self._level, now, head)
+        is_rewritten = self._tap is not None and self._decision.asks_usage
+        route = self._decision.route
+        is_extended = self._is_stream and route is not None and (
+            route.timing_comment or self._heartbeat_seconds is not None
+        )
+        self._answer.begin(head, report, self._is_stream, is_rewritten or is_extended)
+        held, self._held = self._held, []
+        for data in held:
+            self._answer.write(data)
+
+    def _write(self, data: bytes) -> None:
+        if self._answer.has_begun:
+            self._answer.write(data)
+        elif data:
+            self._held.append(data)
+
+    def _watch(self) -> None:
+        if not self._is_watched:
+            self._is_watched = True
+            self._context.deadlines.add(self)
+
+    def sweep(self, now: float) -> None:
+        """Commit a head that was held long enough; write a heartbeat into a silence."""
+        if now >= self.deadline and not self._answer.has_begun:
+            self._commit()
+        if self._heartbeat_seconds is None:
+            return
+        if not self._was_silent:
+            self._was_silent = True
+            self._heartbeat_at = self._context.deadlines.after(self._heartbeat_seconds)
+        elif now >= self._heartbeat_at:
+            self._heartbeat_at = self._context.deadlines.after(self._heartbeat_seconds)
+            self._beat()
+
+    def _beat(self) -> None:
+        tap = self._tap
+        if not self._answer.has_begun:
+            if self._head is None:
+                self._is_stream = True
+                report = report_headers(self._exchange, self._level, self._context.clock.monotonic(), None)
+                self._answer.begin(_SYNTHETIC_HEAD, report, True, True)
+            else:
+                self._commit()
+        if self._is_stream and (tap is None or (tap.is_between_events and not tap.has_id)):
+            self._answer.write(_HEARTBEAT)
+
+    # --- reading --------------------------------------------------------------------------------------
+
+    def _read_stream(self, tap: EventTap) -> None:
+        exchange = self._exchange
+        exchange.usage = tap.usage
+        exchange.finish_reason = tap.finish_reason
+        exchange.was_empty = not tap.has_content
+
+    def _read_body(self, body: bytes) -> None:
+        dialect = self._decision.dialect
+        if dialect is None or not body:
+            return
+        facts = dialect.read_body(body)
+        exchange = self._exchange
+        exchange.usage = facts.usage
+        exchange.finish_reason = facts.finish_reason or ""
+        exchange.was_empty = facts.empty

@@ -1,0 +1,110 @@
+"""Say in response headers what was decided and how long what took. Values are RFC 9651 structured fields."""
+
+from __future__ import annotations
+
+from urllib.parse import quote
+
+from proxy.core.decision import StepReport, StepStatus
+from proxy.core.exchange import Exchange
+from proxy.http.head import ResponseHead
+from proxy.policy.model import HeaderLevel
+
+EXPOSED = (
+    b"x-weir-request-id, x-weir-route, x-weir-policy, x-weir-urgency, x-weir-lane, x-weir-steps, "
+    b"x-weir-tokens, x-weir-ttft-ms, x-weir-tpot-ms, Server-Timing"
+)
+
+
+def report_headers(exchange: Exchange, level: HeaderLevel, now: float, head: ResponseHead | None) -> bytes:
+    """Return Weir's header lines for an answer whose head is sent at `now` (monotonic seconds)."""
+    if level is HeaderLevel.OFF:
+        exchange.measure_overhead(now)
+        return b""
+    lines = [f"x-weir-request-id: {exchange.request_id}\r\n"]
+    if level is HeaderLevel.FULL:
+        lines.append(_decision_lines(exchange))
+    lines.append(_timing_lines(exchange, now))
+    text = "".join(lines).encode("ascii")
+    if head is not None and head.fields.get(b"access-control-allow-origin"):
+        text += b"Access-Control-Expose-Headers: " + EXPOSED + b"\r\n"
+    return text
+
+
+def _decision_lines(exchange: Exchange) -> str:
+    lines = ""
+    if exchange.route:
+        lines = f"x-weir-route: {quote(exchange.route, safe=_SAFE)}\r\n"
+    if exchange.policy_version:
+        lines += f"x-weir-policy: {exchange.policy_version}\r\n"
+    urgency, lane = exchange.urgency, exchange.lane
+    if urgency is not None:
+        lines += f"x-weir-urgency: {urgency.value.value}; reason={_string(urgency.reason)}\r\n"
+    if lane is not None:
+        lines += f"x-weir-lane: {lane.value.value}; reason={_string(lane.reason)}\r\n"
+    if exchange.steps:
+        lines += f"x-weir-steps: {', '.join(map(_step, exchange.steps))}\r\n"
+    if exchange.tokens_after is not None:
+        before = f", in_before={exchange.tokens_before}" if exchange.tokens_before is not None else ""
+        lines += f"x-weir-tokens: in={exchange.tokens_after}{before}\r\n"
+    return lines
+
+
+def _timing_lines(exchange: Exchange, now: float) -> str:
+    entries = ""
+    extra = ""
+    if exchange.decided_at:
+        entries = f"steps;dur={exchange.steps_seconds * 1000:.3f}, "
+    entries += f"queue;dur={exchange.queue_seconds * 1000:.3f}, connect;dur={exchange.connect_seconds * 1000:.3f}"
+    first_byte_seconds, ttft_seconds = exchange.first_byte_seconds, exchange.ttft_seconds
+    if first_byte_seconds is not None:
+        entries += f", first_byte;dur={first_byte_seconds * 1000:.3f}"
+    if ttft_seconds is not None:
+        entries += f", ttft;dur={ttft_seconds * 1000:.3f}"
+        extra = f"x-weir-ttft-ms: {ttft_seconds * 1000:.3f}\r\n"
+    entries += f", overhead;dur={exchange.measure_overhead(now) * 1000:.3f}"
+    if exchange.ended_at:
+        tpot_seconds = exchange.tpot_seconds
+        if tpot_seconds is not None:
+            entries += f", tpot;dur={tpot_seconds * 1000:.3f}"
+            extra += f"x-weir-tpot-ms: {tpot_seconds * 1000:.3f}\r\n"
+        entries += f", total;dur={exchange.total_seconds * 1000:.3f}"
+    return f"Server-Timing: {entries}\r\n{extra}"
+
+
+def timing_comment(exchange: Exchange) -> bytes:
+    """Return the last SSE comment of a stream whose route asks for one."""
+    words = []
+    for name, seconds in (
+        ("ttft_ms", exchange.ttft_seconds),
+        ("tpot_ms", exchange.tpot_seconds),
+        ("total_ms", exchange.total_seconds),
+    ):
+        if seconds is not None:
+            words.append(f"{name}={seconds * 1000:.3f}")
+    if exchange.usage is not None and exchange.usage.output_tokens is not None:
+        words.append(f"tokens={exchange.usage.output_tokens}")
+    return f": weir {' '.join(words)}\n\n".encode("ascii")
+
+
+_SAFE = "-_.~:/ "
+
+
+def _string(text: str) -> str:
+    """Return an RFC 9651 string. What is not printable ASCII is percent-encoded."""
+    if not text.isascii() or not text.isprintable():
+        text = quote(text, safe="".join(chr(code) for code in range(0x20, 0x7F) if chr(code) not in '%"\\'))
+    if '"' in text or "\\" in text:
+        text = text.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{text}"'
+
+
+def _step(report: StepReport) -> str:
+    """Return one step as a token with parameters: `cap_output;set=300`."""
+    words = [report.name]
+    if report.status is not StepStatus.APPLIED:
+        words.append(report.status.value)
+    for key, value in report.detail:
+        words.append(f"{key}={value if isinstance(value, int) else _string(value)}")
+    if report.reason:
+        words.append(f"reason={_string(report.reason)}")
+    return ";".join(words)

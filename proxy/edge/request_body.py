@@ -1,0 +1,106 @@
+"""Decode a compressed request body so that a route can read it, within a bound.
+
+gzip and deflate are always understood, zstd and br where their packages are installed.
+"""
+
+from __future__ import annotations
+
+import importlib
+import zlib
+from collections.abc import Callable
+
+from proxy.core.errors import BODY_TOO_LARGE, INVALID_BODY, UNSUPPORTED_ENCODING, ProxyError
+
+_STEP_BYTES = 64 * 1024
+
+
+def decode_body(body: bytes, coding: bytes, max_bytes: int) -> bytes:
+    """Return the plain body of a request with `Content-Encoding: coding`.
+
+    Raises ProxyError: 415 for a coding that is not understood, 413 for more than `max_bytes` of plain body,
+    400 for data that is not what it claims to be.
+    """
+    for name in reversed([part.strip().lower() for part in coding.split(b",")]):
+        if name in (b"", b"identity"):
+            continue
+        decoder = _decoder(name)
+        if decoder is None:
+            raise ProxyError(UNSUPPORTED_ENCODING, "This route cannot read the request's content coding.")
+        try:
+            body = decoder(body, max_bytes)
+        except ProxyError:
+            raise
+        except Exception:
+            raise ProxyError(INVALID_BODY, "The request body is not valid in its content coding.") from None
+    return body
+
+
+def _decoder(name: bytes) -> Callable[[bytes, int], bytes] | None:
+    match name:
+        case b"gzip" | b"x-gzip":
+            return lambda body, limit: _inflate(body, limit, 16 + zlib.MAX_WBITS)
+        case b"deflate":
+            return _deflate
+        case b"zstd":
+            return _optional("zstandard", _zstd)
+        case b"br":
+            return _optional("brotli", _brotli)
+        case _:
+            return None
+
+
+def _optional(package: str, decoder: Callable[[bytes, int], bytes]) -> Callable[[bytes, int], bytes] | None:
+    try:
+        importlib.import_module(package)
+    except ImportError:
+        return None
+    return decoder
+
+
+def _deflate(body: bytes, max_bytes: int) -> bytes:
+    """Read zlib data, or the raw deflate that some senders mean (RFC 9110 section 8.4.1.2)."""
+    try:
+        return _inflate(body, max_bytes, zlib.MAX_WBITS)
+    except zlib.error:
+        return _inflate(body, max_bytes, -zlib.MAX_WBITS)
+
+
+def _inflate(body: bytes, max_bytes: int, window_bits: int) -> bytes:
+    plain = b""
+    while body:
+        inflater = zlib.decompressobj(window_bits)
+        plain += inflater.decompress(body, max_bytes - len(plain) + 1)
+        if len(plain) > max_bytes:
+            raise _too_large()
+        if not inflater.eof:
+            raise zlib.error("truncated")
+        body = inflater.unused_data
+    return plain
+
+
+def _zstd(body: bytes, max_bytes: int) -> bytes:
+    zstandard = importlib.import_module("zstandard")
+    plain = b""
+    reader = zstandard.ZstdDecompressor(max_window_size=2**27).stream_reader(body, read_across_frames=True)
+    while piece := reader.read(_STEP_BYTES):
+        plain += piece
+        if len(plain) > max_bytes:
+            raise _too_large()
+    return plain
+
+
+def _brotli(body: bytes, max_bytes: int) -> bytes:
+    brotli = importlib.import_module("brotli")
+    decoder = brotli.Decompressor()
+    plain = b""
+    for start in range(0, len(body), 1024):
+        plain += decoder.process(body[start : start + 1024])
+        if len(plain) > max_bytes:
+            raise _too_large()
+    if not decoder.is_finished():
+        raise ValueError("truncated")
+    return plain
+
+
+def _too_large() -> ProxyError:
+    return ProxyError(BODY_TOO_LARGE, "The decompressed request body is larger than this route reads.")

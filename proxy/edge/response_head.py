@@ -1,0 +1,54 @@
+"""Write the head of an answer to the caller: the upstream's bytes, less its connection's, plus Weir's report."""
+
+from __future__ import annotations
+
+from proxy.http.framing import Framing
+from proxy.http.head import HOP_BY_HOP, ResponseHead, connection_options
+
+_DROPPED = HOP_BY_HOP
+_DROPPED_WITH_LENGTH = HOP_BY_HOP | {b"content-length"}
+
+
+def is_event_stream(head: ResponseHead) -> bool:
+    """Tell whether an answer is a stream of server-sent events."""
+    return head.fields.get(b"content-type", b"").lower().startswith(b"text/event-stream")
+
+
+def is_json(head: ResponseHead) -> bool:
+    """Tell whether an answer is one JSON text."""
+    media_type = head.fields.get(b"content-type", b"").lower()
+    return media_type.startswith(b"application/json") or b"+json" in media_type
+
+
+def is_plain(head: ResponseHead) -> bool:
+    """Tell whether the body is readable as it is, not compressed."""
+    return head.fields.get(b"content-encoding", b"identity").lower() in (b"identity", b"")
+
+
+def write_response_head(
+    head: ResponseHead, framing: Framing, report: bytes, keep_alive: bool, is_stream: bool
+) -> bytes:
+    """Return the head to send. `report` holds Weir's header lines.
+
+    Event streams get the two headers that keep hops in front from buffering them, unless the upstream said
+    otherwise itself (nginx reads `X-Accel-Buffering`).
+    """
+    keeps_length = framing is Framing.LENGTH or framing is Framing.NONE
+    dropped = _DROPPED if keeps_length else _DROPPED_WITH_LENGTH
+    listed = connection_options(head.fields, head.headers)
+    if listed:
+        dropped = dropped | listed
+    lines = [b"HTTP/1.1 %d %b\r\n" % (head.status, head.reason)]
+    lines += [b"%b: %b\r\n" % (name, value) for lower, name, value in head.headers if lower not in dropped]
+    if is_stream:
+        if b"cache-control" not in head.fields:
+            lines.append(b"Cache-Control: no-cache\r\n")
+        if b"x-accel-buffering" not in head.fields:
+            lines.append(b"X-Accel-Buffering: no\r\n")
+    lines.append(report)
+    if framing is Framing.CHUNKED:
+        lines.append(b"Transfer-Encoding: chunked\r\n")
+    if not keep_alive or framing is Framing.CLOSE:
+        lines.append(b"Connection: close\r\n")
+    lines.append(b"\r\n")
+    return b"".join(lines)

@@ -1,0 +1,101 @@
+"""What all connections from callers share, and the policy set that is in force."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from typing import cast
+
+from proxy.core.clock import Clock
+from proxy.core.errors import ProxyError
+from proxy.edge.errors import error_response
+from proxy.edge.handler import ExchangeHandler, Routing
+from proxy.http.deadlines import Deadlines
+from proxy.http.limits import ServerLimits
+from proxy.http.server import RequestHandler, ServerConnection
+from proxy.lanes.lane import Lane
+from proxy.observe.recorder import Recorder
+from proxy.policy.model import Route
+
+
+class EdgeService:
+    """Implements what `http.server` and `edge.handler` ask for; constructed by `app`."""
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        clock: Clock,
+        deadlines: Deadlines,
+        limits: ServerLimits,
+        recorder: Recorder,
+        stream_lane: Lane,
+        routing: Routing,
+    ) -> None:
+        self.loop = loop
+        self.clock = clock
+        self.deadlines = deadlines
+        self.limits = limits
+        self.recorder = recorder
+        self.stream_lane = stream_lane
+        self.routing = routing
+        self.connections: set[ServerConnection] = set()
+        self.is_draining = False
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._in_route: dict[str, int] = {}
+        self._id_prefix = os.urandom(8).hex()
+        self._id_count = 0
+
+    def connect(self) -> ServerConnection:
+        """Make the protocol of a new connection."""
+        return ServerConnection(self, self.loop)
+
+    def handler(self, connection: ServerConnection) -> RequestHandler:
+        """Make the handler of the next request."""
+        return ExchangeHandler(self, connection)
+
+    def refuse(self, error: ProxyError) -> bytes:
+        """Record a request that could not be read; return the response."""
+        self.recorder.refused(error.kind.code, error.kind.status)
+        report = f"x-weir-request-id: {self.next_request_id()}\r\n".encode("ascii")
+        return error_response(error, report, keep_alive=False)
+
+    def next_request_id(self) -> str:
+        """Return an id that is unique across processes and restarts."""
+        self._id_count += 1
+        return f"{self._id_prefix}{self._id_count:08x}"
+
+    def enter_route(self, route: Route) -> bool:
+        """Claim one of the route's places."""
+        in_progress = self._in_route.get(route.name, 0)
+        if in_progress >= route.max_concurrent:
+            return False
+        self._in_route[route.name] = in_progress + 1
+        return True
+
+    def leave_route(self, route: Route) -> None:
+        """Give a place back."""
+        self._in_route[route.name] -= 1
+
+    def start(self, handler: ExchangeHandler, body: bytes) -> None:
+        """Decide about a long body in a task of its own."""
+        name = f"decide {handler.exchange.request_id}"
+        task = self.loop.create_task(handler.decide_in_thread(body, self.loop), name=name)
+        self._tasks.add(task)
+        task.add_done_callback(lambda done: self._decided(handler, done))
+
+    def _decided(self, handler: ExchangeHandler, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        problem = None if task.cancelled() else task.exception()
+        if problem is not None:
+            handler.crashed(cast(Exception, problem))
+
+    @property
+    def in_flight(self) -> int:
+        """Connections with a request in progress."""
+        return sum(1 for connection in self.connections if not connection.is_idle)
+
+    def close_idle(self) -> None:
+        """Close connections that wait for a request; the others close after their current one."""
+        self.is_draining = True
+        for connection in tuple(self.connections):
+            connection.close_idle()

@@ -1,0 +1,1 @@
+"""How a decided request is carried to its upstream. Lanes do not know each other."""

@@ -1,0 +1,76 @@
+"""The contract between the edge and a lane: what is carried, what comes back, what may be asked meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from proxy.core.exchange import Exchange
+from proxy.http.client import ResponseHandler
+from proxy.http.head import RequestHead
+from proxy.upstream.pool import Pool
+from proxy.upstream.request_head import BodyPlan
+
+
+@dataclass(frozen=True, slots=True)
+class Rewrite:
+    """How to take back what a policy changed, should the upstream refuse it.
+
+    `added` names parameters that the caller had not sent. `without(param)` is the body less one of them.
+    `original` is the body as the caller wrote it, `None` where sending that would undo a limit.
+    """
+
+    model: str
+    added: frozenset[str]
+    without: Callable[[str], bytes]
+    original: bytes | None
+
+
+@dataclass(frozen=True, slots=True)
+class Outgoing:
+    """A request on its way. `body` is `None` when it is streamed through `Call.send_body`."""
+
+    head: RequestHead
+    pool: Pool
+    body: bytes | None
+    plan: BodyPlan
+    rewrite: Rewrite | None = None
+    patience_seconds: float = 60.0
+
+
+class Call(Protocol):
+    """A request being carried."""
+
+    def send_body(self, data: bytes) -> None:
+        """Send the next bytes of a streamed body."""
+        ...
+
+    def end_body(self) -> None:
+        """End a streamed body."""
+        ...
+
+    def pause(self) -> None:
+        """Stop reading the answer for now."""
+        ...
+
+    def resume(self) -> None:
+        """Read the answer again."""
+        ...
+
+    def detach(self) -> tuple[asyncio.Transport, bytes] | None:
+        """After a 101: give the upstream's transport away, with the bytes that followed its head."""
+        ...
+
+    def cancel(self) -> None:
+        """Give up: the caller is gone. Nothing is told to the reply any more."""
+        ...
+
+
+class Lane(Protocol):
+    """A way to carry requests."""
+
+    def carry(self, outgoing: Outgoing, exchange: Exchange, reply: ResponseHandler) -> Call:
+        """Send the request; `reply` is told what comes back, possibly before this returns."""
+        ...

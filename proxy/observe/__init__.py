@@ -1,0 +1,1 @@
+"""What Weir knows about its own work: one record per exchange, in the access log and in metrics."""

@@ -1,0 +1,104 @@
+"""The access log: one JSON line per exchange, written by a thread so that a slow sink delays nobody.
+
+Lines wait in a bounded buffer; what does not fit is dropped, counted and marked by a line of its own.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+from typing import Any
+
+import orjson
+
+_MAX_BUFFERED_BYTES = 8 * 1024 * 1024
+_FLUSH_SECONDS = 0.05
+
+
+class AccessLog:
+    """Writes records to a file descriptor, `None` for nowhere."""
+
+    def __init__(self, descriptor: int | None, as_text: bool = False) -> None:
+        self._descriptor = descriptor
+        self._as_text = as_text
+        self._lines: list[bytes] = []
+        self._buffered_bytes = 0
+        self._lock = threading.Lock()
+        self._wakes = threading.Event()
+        self._is_closed = False
+        self._dropped_since_mark = 0
+        self.dropped = 0
+        self._thread: threading.Thread | None = None
+        if descriptor is not None:
+            self._thread = threading.Thread(target=self._run, name="access log", daemon=True)
+            self._thread.start()
+
+    @property
+    def is_on(self) -> bool:
+        """Whether records go anywhere."""
+        return self._descriptor is not None
+
+    def write(self, record: dict[str, Any]) -> None:
+        """Take one record; never blocks on the sink."""
+        if self._descriptor is None:
+            return
+        line = _text(record) if self._as_text else _json(record)
+        with self._lock:
+            if self._buffered_bytes + len(line) > _MAX_BUFFERED_BYTES:
+                self.dropped += 1
+                self._dropped_since_mark += 1
+                return
+            self._lines.append(line)
+            self._buffered_bytes += len(line)
+
+    def close(self, timeout_seconds: float = 2.0) -> None:
+        """Write what is buffered, for at most `timeout_seconds`, and stop."""
+        self._is_closed = True
+        self._wakes.set()
+        if self._thread is not None:
+            self._thread.join(timeout_seconds)
+
+    def _run(self) -> None:
+        while True:
+            is_last = self._is_closed
+            if not is_last:
+                self._wakes.wait(_FLUSH_SECONDS)
+            self._flush()
+            if is_last:
+                return
+
+    def _flush(self) -> None:
+        with self._lock:
+            lines, self._lines = self._lines, []
+            dropped, self._dropped_since_mark = self._dropped_since_mark, 0
+        if dropped:
+            lines.append(orjson.dumps({"dropped_lines": dropped}, option=orjson.OPT_APPEND_NEWLINE))
+        if lines:
+            self._write_all(b"".join(lines))
+            with self._lock:
+                self._buffered_bytes = sum(map(len, self._lines))
+
+    def _write_all(self, data: bytes) -> None:
+        view = memoryview(data)
+        while view and self._descriptor is not None:
+            try:
+                view = view[os.write(self._descriptor, view) :]
+            except OSError:
+                with self._lock:
+                    self.dropped += data.count(b"\n")
+                return
+
+
+def _json(record: dict[str, Any]) -> bytes:
+    try:
+        return orjson.dumps(record, option=orjson.OPT_APPEND_NEWLINE)
+    except TypeError:
+        # A caller's text may hold lone surrogates, which orjson refuses.
+        return json.dumps(record).encode("ascii") + b"\n"
+
+
+def _text(record: dict[str, Any]) -> bytes:
+    """Return a record as `key=value` words, for people who watch a terminal."""
+    words = [f"{key}={value}" for key, value in record.items() if value not in (None, "", [], {})]
+    return (" ".join(words).replace("\n", " ") + "\n").encode("utf-8", "backslashreplace")

@@ -1,0 +1,144 @@
+"""Every metric by name, with its labels and what it means: the source of `/metrics` and of docs/metrics.md.
+
+Names follow OpenTelemetry's GenAI conventions where these have one, in Prometheus spelling.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+_LATENCY_SECONDS = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0)
+_OVERHEAD_SECONDS = (0.00005, 0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.05, 0.1, 0.5)
+_TPOT_SECONDS = (0.002, 0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.2, 0.5, 1.0)
+_TOKENS = (1.0, 4.0, 16.0, 64.0, 256.0, 1024.0, 4096.0, 16384.0, 65536.0, 262144.0, 1048576.0)
+
+
+class Kind(Enum):
+    """What a metric is to Prometheus."""
+
+    COUNTER = "counter"
+    GAUGE = "gauge"
+    HISTOGRAM = "histogram"
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """One metric. Counters are listed with their `_total` suffix; histograms carry their upper bounds."""
+
+    name: str
+    kind: Kind
+    labels: tuple[str, ...]
+    help: str
+    bounds: tuple[float, ...] = ()
+
+
+REQUESTS = Metric(
+    "weir_requests_total", Kind.COUNTER, ("route", "lane", "status"), "Exchanges that ended, by status class."
+)
+ERRORS = Metric("weir_errors_total", Kind.COUNTER, ("code",), "Exchanges that failed, by error code.")
+TTFT = Metric(
+    "gen_ai_server_time_to_first_token_seconds",
+    Kind.HISTOGRAM,
+    ("route", "model"),
+    "Request sent upstream until the first non-empty content of a stream.",
+    _LATENCY_SECONDS,
+)
+TPOT = Metric(
+    "gen_ai_server_time_per_output_token_seconds",
+    Kind.HISTOGRAM,
+    ("route", "model"),
+    "(end - first token) / (output tokens - 1) of a stream.",
+    _TPOT_SECONDS,
+)
+TOTAL = Metric(
+    "gen_ai_server_request_duration_seconds",
+    Kind.HISTOGRAM,
+    ("route", "model"),
+    "First byte of the request until the last byte of the answer.",
+    _LATENCY_SECONDS,
+)
+TOKEN_USAGE = Metric(
+    "gen_ai_client_token_usage",
+    Kind.HISTOGRAM,
+    ("route", "model", "gen_ai_token_type"),
+    "Tokens of one request as the upstream reported them, by type (input or output).",
+    _TOKENS,
+)
+OVERHEAD = Metric(
+    "weir_overhead_seconds",
+    Kind.HISTOGRAM,
+    ("route",),
+    "Weir's own time per exchange: neither waiting for the upstream nor in a deliberate wait.",
+    _OVERHEAD_SECONDS,
+)
+QUEUE = Metric(
+    "weir_queue_seconds",
+    Kind.HISTOGRAM,
+    ("route",),
+    "Deliberate wait per exchange: for a connection, a retry or a pool window.",
+    _LATENCY_SECONDS,
+)
+TOKENS = Metric(
+    "weir_tokens_total",
+    Kind.COUNTER,
+    ("route", "model", "kind"),
+    "Tokens by kind: input, output, cached, cache_write, reasoning.",
+)
+TOKENS_SAVED = Metric(
+    "weir_tokens_saved_total", Kind.COUNTER, ("route", "step"), "Input tokens that a step removed."
+)
+STEPS = Metric("weir_steps_total", Kind.COUNTER, ("step", "status"), "Step runs by outcome.")
+LANES = Metric("weir_lane_decisions_total", Kind.COUNTER, ("lane", "reason"), "Lane decisions by reason.")
+RETRIES = Metric("weir_retries_total", Kind.COUNTER, ("upstream",), "Requests sent to an upstream once more.")
+CAPPED_EMPTY = Metric(
+    "weir_capped_and_empty_total",
+    Kind.COUNTER,
+    ("route",),
+    "Answers that ended at the output cap without any visible content.",
+)
+RELOADS = Metric("weir_policy_reloads_total", Kind.COUNTER, ("result",), "Policy reloads by result (ok, rejected).")
+LOG_DROPPED = Metric(
+    "weir_access_log_dropped_total", Kind.COUNTER, (), "Access log lines dropped because the sink is too slow."
+)
+IN_FLIGHT = Metric("weir_in_flight", Kind.GAUGE, (), "Exchanges in progress.")
+CONNECTIONS = Metric(
+    "weir_upstream_connections", Kind.GAUGE, ("upstream", "state"), "Upstream connections, in_use or idle."
+)
+CALLERS = Metric("weir_downstream_connections", Kind.GAUGE, (), "Connections from callers.")
+POLICY = Metric("weir_policy_info", Kind.GAUGE, ("version",), "1 for the policy set in force.")
+POLICY_BAD = Metric(
+    "weir_policy_rejected", Kind.GAUGE, (), "1 while the policy files on disk are invalid and an older set is kept."
+)
+LOOP_LAG = Metric(
+    "weir_event_loop_lag_seconds",
+    Kind.HISTOGRAM,
+    (),
+    "How late the event loop ran a timer.",
+    (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.5, 1.0),
+)
+
+METRICS: tuple[Metric, ...] = (
+    REQUESTS,
+    ERRORS,
+    TTFT,
+    TPOT,
+    TOTAL,
+    TOKEN_USAGE,
+    OVERHEAD,
+    QUEUE,
+    TOKENS,
+    TOKENS_SAVED,
+    STEPS,
+    LANES,
+    RETRIES,
+    CAPPED_EMPTY,
+    RELOADS,
+    LOG_DROPPED,
+    IN_FLIGHT,
+    CONNECTIONS,
+    CALLERS,
+    POLICY,
+    POLICY_BAD,
+    LOOP_LAG,
+)

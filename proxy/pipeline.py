@@ -1,0 +1,266 @@
+"""The path of a request: match, steps, urgency, lane. The same code answers a live call and `explain`.
+
+Everything here is synchronous and pure but for the clock; carrying the request is the lanes' business.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from proxy.core.clock import Clock
+from proxy.core.decision import Lane, LaneDecision, StepReport, StepStatus, Urgency, UrgencyDecision
+from proxy.core.document import Document, DocumentError
+from proxy.core.errors import INVALID_BODY, REJECTED_BY_POLICY, ProxyError
+from proxy.dialects import dialect_for_path
+from proxy.dialects.dialect import Dialect
+from proxy.policy.conditions import RequestFacts
+from proxy.policy.lane import LaneCapabilities, LaneFacts, choose_lane
+from proxy.policy.match import Lost, RouteTable
+from proxy.policy.model import Match, OnError, PolicySet, Route, Upstream, UsageMode
+from proxy.policy.urgency import UrgencyFacts, classify
+from proxy.policy.waiting import DEADLINE_HEADER, answer_deadline, caller_patience_seconds
+from proxy.steps.step import Rejected, StepContext, TokenCounting
+
+HeaderLookup = Callable[[str], str | None]
+Refusals = Callable[[str, str], frozenset[str]]
+"""From upstream and model to the parameters that are known to be refused there."""
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What is decided about. `path` is percent-decoded, without query; `body` is plain (not compressed)."""
+
+    method: str
+    path: str
+    header: HeaderLookup
+    body: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What will happen to a request, and why.
+
+    `document` is what is sent (`None`: the body was not readable and goes out as it came); `original` is
+    what the caller wrote. `added` names parameters that Weir introduced. `asks_usage` says that the stream's
+    usage event was asked for on Weir's behalf and must be taken out again.
+    """
+
+    route: Route | None
+    dialect: Dialect | None
+    upstream: Upstream
+    document: Document | None
+    model: str
+    is_stream: bool
+    steps: tuple[StepReport, ...]
+    added: frozenset[str]
+    asks_usage: bool
+    urgency: UrgencyDecision
+    lane: LaneDecision
+    tokens_before: int | None = None
+    tokens_after: int | None = None
+    lost: tuple[Lost, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class _Read:
+    """A body as the phases see it."""
+
+    document: Document | None
+    dialect: Dialect | None
+    model: str
+    is_stream: bool
+    facts: RequestFacts | None
+
+
+class Pipeline:
+    """A policy set with everything that deciding needs. Immutable; a reload makes a new one."""
+
+    def __init__(
+        self,
+        policies: PolicySet,
+        tokens: TokenCounting,
+        clock: Clock,
+        capabilities: LaneCapabilities = LaneCapabilities(),
+        refusals: Refusals = lambda upstream, model: frozenset(),
+    ) -> None:
+        self.policies = policies
+        self.table = RouteTable(policies)
+        self._tokens = tokens
+        self._clock = clock
+        self._capabilities = capabilities
+        self._refusals = refusals
+
+    def candidates(self, method: str, path: str, header: HeaderLookup) -> tuple[Route, ...]:
+        """Return the routes that the head alone does not rule out, in order."""
+        return self.table.candidates(method, path, header)
+
+    def decide(self, request: Request, candidates: tuple[Route, ...]) -> Decision:
+        """Decide about a request, whole. Raises ProxyError where the policy refuses it."""
+        read = self._read(request, candidates)
+        route = self.table.pick(candidates, read.facts)  # 1 match
+        if route is None:
+            return self.untouched(read.dialect)
+        upstream = self.policies.upstreams[route.upstream or self.policies.default_upstream]
+        document, steps, added = self._run_steps(route, upstream, read)  # 2 steps
+        urgency = classify(route, self._urgency_facts(request, read, document))  # 3 urgency
+        lane = self._lane(route, request, read, document, urgency)  # 4 lane
+        asks_usage = False
+        if route.usage is UsageMode.ASK and read.is_stream and document is not None and read.dialect is not None:
+            asking = read.dialect.ask_usage(document)
+            asks_usage = asking is not document
+            document = asking
+            if asks_usage:
+                added |= {"stream_options"}
+        return Decision(
+            route=route,
+            dialect=read.dialect,
+            upstream=upstream,
+            document=document,
+            model=read.model,
+            is_stream=read.is_stream,
+            steps=steps,
+            added=added,
+            asks_usage=asks_usage,
+            urgency=urgency,
+            lane=lane,
+        )
+
+    def untouched(self, dialect: Dialect | None = None) -> Decision:
+        """Return the decision for what no route matches: straight to the default upstream, unread."""
+        return Decision(
+            route=None,
+            dialect=dialect,
+            upstream=self.policies.upstreams[self.policies.default_upstream],
+            document=None,
+            model="",
+            is_stream=False,
+            steps=(),
+            added=frozenset(),
+            asks_usage=False,
+            urgency=_UNMATCHED,
+            lane=_UNMATCHED_LANE,
+        )
+
+    def explain(self, request: Request) -> Decision:
+        """Decide about a request without candidates from a live head, and say why earlier routes lost."""
+        candidates = self.candidates(request.method, request.path, request.header)
+        read = self._read(request, candidates)
+        _, lost = self.table.explain(request.method, request.path, request.header, read.facts)
+        return replace(self.decide(request, candidates), lost=lost)
+
+    def needs_tokens(self, candidates: tuple[Route, ...]) -> bool:
+        """Tell whether deciding may count tokens, which takes long for long bodies."""
+        return any(route.match.tokens is not None or route.counts_tokens for route in candidates)
+
+    # --- phases ---------------------------------------------------------------------------------------
+
+    def _read(self, request: Request, candidates: tuple[Route, ...]) -> _Read:
+        dialect = dialect_for_path(request.path)
+        try:
+            depth = max((route.max_json_depth for route in candidates), default=512)
+            document = Document.parse(request.body, depth)
+        except DocumentError as problem:
+            if problem.reason == "too_deep" and any(route.enforces for route in candidates):
+                raise ProxyError(INVALID_BODY, "The body is nested more deeply than this route reads.") from None
+            return _Read(None, dialect, "", False, None)
+        model = document.value("model")
+        model = model if isinstance(model, str) else ""
+        is_stream = dialect.is_stream(document) if dialect is not None else document.get("stream") == b"true"
+
+        def count() -> int:
+            return self.count_prompt(document, model)
+
+        tools = document.get("tools")
+        facts = RequestFacts(model or None, tools is not None and tools not in (b"null", b"[]"), is_stream, count)
+        return _Read(document, dialect, model, is_stream, facts)
+
+    def count_prompt(self, document: Document, model: str) -> int:
+        """Return the tokens of a prompt: its turns, inputs or texts."""
+        for key in ("messages", "input", "prompt"):
+            messages = document.array(key)
+            if messages is not None:
+                return sum(self._tokens.count_message(raw, model).tokens for raw in messages)
+            text = document.value(key)
+            if isinstance(text, str):
+                return self._tokens.count_text(text, model).tokens
+        return 0
+
+    def _run_steps(
+        self, route: Route, upstream: Upstream, read: _Read
+    ) -> tuple[Document | None, tuple[StepReport, ...], frozenset[str]]:
+        if not route.steps:
+            return read.document, (), frozenset()
+        if read.document is None or read.dialect is None:
+            reason = "the body is not a JSON object" if read.document is None else "unknown API shape"
+            skipped = tuple(StepReport(bound.step.name, StepStatus.SKIPPED, reason) for bound in route.steps)
+            return read.document, skipped, frozenset()
+        context = StepContext(
+            read.dialect,
+            read.model,
+            upstream.provider.value,
+            self._tokens,
+            self._refusals(upstream.name, read.model),
+        )
+        document = read.document.without_duplicates()
+        reports: list[StepReport] = []
+        added: set[str] = set()
+        for bound in route.steps:
+            name = bound.step.name
+            try:
+                outcome = bound.step.apply(document, bound.config, context)
+            except Rejected as rejection:
+                raise ProxyError(REJECTED_BY_POLICY, rejection.message, param=rejection.param) from None
+            except Exception as problem:
+                reports.append(StepReport(name, StepStatus.FAILED, type(problem).__name__))
+                if route.on_error is OnError.REJECT:
+                    message = f"The step {name} failed and this route rejects such requests."
+                    raise ProxyError(REJECTED_BY_POLICY, message) from problem
+                continue
+            document = outcome.document
+            added.update(outcome.added)
+            reports.append(StepReport(name, outcome.status, outcome.reason, outcome.detail))
+        return document, tuple(reports), frozenset(added)
+
+    def _urgency_facts(self, request: Request, read: _Read, document: Document | None) -> UrgencyFacts:
+        tier = document.value("service_tier") if document is not None else None
+        waits = None
+        if document is not None and read.dialect is not None:
+            waits = read.dialect.waits_for_person(document)
+
+        def holds(match: Match) -> bool:
+            return self.table.holds(match, request.method, request.path, request.header, read.facts)
+
+        return UrgencyFacts(
+            header=request.header("x-weir-urgency"),
+            service_tier=tier if isinstance(tier, str) else None,
+            background=document is not None and document.get("background") == b"true",
+            stream=read.is_stream,
+            waits_for_person=waits,
+            holds=holds,
+        )
+
+    def _lane(
+        self, route: Route, request: Request, read: _Read, document: Document | None, urgency: UrgencyDecision
+    ) -> LaneDecision:
+        if urgency.value is Urgency.INTERACTIVE:
+            return choose_lane(urgency.value, _INTERACTIVE_FACTS, self._capabilities)
+        header = request.header
+        deadline = answer_deadline(route, header(DEADLINE_HEADER), self._clock.wall())
+        facts = LaneFacts(
+            endpoint=read.dialect.name if read.dialect is not None else None,
+            stream=read.is_stream,
+            ticket="respond-async" in (header("prefer") or "")
+            or (document is not None and document.get("background") == b"true"),
+            batch=route.batch is not None,
+            deadline_seconds=deadline.seconds,
+            patience_seconds=caller_patience_seconds(route, header),
+        )
+        return choose_lane(urgency.value, facts, self._capabilities)
+
+
+_INTERACTIVE_FACTS = LaneFacts(
+    endpoint=None, stream=True, ticket=False, batch=False, deadline_seconds=None, patience_seconds=0.0
+)
+_UNMATCHED = UrgencyDecision(Urgency.INTERACTIVE, "no route matched")
+_UNMATCHED_LANE = LaneDecision(Lane.STREAM, "no route matched")

@@ -1,0 +1,19 @@
+"""The steps that a policy can name. A new step is a new file and one line in `STEPS`."""
+
+from __future__ import annotations
+
+from proxy.steps import add_stop, cap_output, set_params
+from proxy.steps.step import Step
+
+__all__ = ["STEPS", "Step", "step_named"]
+
+STEPS: tuple[Step, ...] = (
+    cap_output.STEP,
+    add_stop.STEP,
+    set_params.STEP,
+)
+
+
+def step_named(name: str) -> Step | None:
+    """Return the step of that name, or `None`."""
+    return next((step for step in STEPS if step.name == name), None)

@@ -1,0 +1,109 @@
+"""The contract of a step: one pure request rewrite that a policy names.
+
+A step takes a document and returns an outcome. It performs no I/O, keeps no state and never raises for
+anything that a caller can send: what it cannot handle is `skipped` with a reason.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from proxy.core.decision import StepStatus
+from proxy.core.document import Document
+from proxy.dialects.dialect import Dialect
+
+
+class TokenCounting(Protocol):
+    """What a step may ask about tokens (implemented by `proxy.tokens`)."""
+
+    def count_text(self, text: str, model: str) -> TokenFigure:
+        """Count one text."""
+        ...
+
+    def count_message(self, raw: bytes, model: str) -> TokenFigure:
+        """Count one message given as its raw JSON."""
+        ...
+
+
+class TokenFigure(Protocol):
+    """A token count that knows whether it is exact."""
+
+    @property
+    def tokens(self) -> int:
+        """The count."""
+        ...
+
+    @property
+    def exact(self) -> bool:
+        """Whether the model's own vocabulary was used on the whole text."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class StepContext:
+    """Everything a step may know besides the document and its own configuration.
+
+    `refused` names the parameters that this upstream is known to refuse for this model; a step must not
+    add them.
+    """
+
+    dialect: Dialect
+    model: str
+    provider: str
+    tokens: TokenCounting
+    refused: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a step did. `document` is the very object that came in unless `status` is `APPLIED`.
+
+    `added` names top-level parameters that the caller had not sent and the step introduced: these are what
+    may be taken back when an upstream refuses them.
+    """
+
+    document: Document
+    status: StepStatus
+    reason: str = ""
+    detail: tuple[tuple[str, str | int], ...] = ()
+    added: tuple[str, ...] = ()
+
+
+class Rejected(Exception):
+    """A policy forbids this request: it is answered with a 400 that names the parameter."""
+
+    def __init__(self, message: str, param: str | None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.param = param
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A step as the registry knows it.
+
+    `config` is the dataclass that a policy's mapping (or, through `shorthand`, its list or scalar) becomes;
+    field metadata `{"help": ...}` feeds the docs and the JSON Schema. `apply` raises `Rejected` only.
+    `enforces` tells whether a configuration limits what callers may send, so that a body that cannot be
+    read must be refused rather than passed. `counts_tokens` says that applying may count tokens, which takes
+    long for long bodies.
+    """
+
+    name: str
+    config: type[Any]
+    apply: Callable[[Document, Any, StepContext], Outcome]
+    shorthand: str | None = None
+    enforces: Callable[[Any], bool] = field(default=lambda config: False)
+    counts_tokens: bool = False
+
+
+def unchanged(document: Document) -> Outcome:
+    """Return the outcome of a step that found nothing to do."""
+    return Outcome(document, StepStatus.UNCHANGED)
+
+
+def skipped(document: Document, reason: str) -> Outcome:
+    """Return the outcome of a step that does not apply here, with the reason why."""
+    return Outcome(document, StepStatus.SKIPPED, reason)
