@@ -15,7 +15,7 @@ UV := uv==0.13.8
 # Named after this folder: a .venv that was copied along with its folder points elsewhere and is made anew.
 STAMP := $(VENV)/.installed-$(shell printf '%s' '$(CURDIR)' | cksum | cut -d' ' -f1)
 
-.PHONY: help setup run test check format schema bench lock clean
+.PHONY: help setup run test check format schema golden bench lock clean
 
 help: ## Show this list
 	@awk -F':.*## ' '/^[a-z]+:.*## /{printf "make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -52,6 +52,9 @@ format: setup ## Format the code and sort its imports
 schema: setup ## Write policies/policy.schema.json anew
 	@$(BIN)/weir schema > policies/policy.schema.json.new
 	@mv policies/policy.schema.json.new policies/policy.schema.json
+
+golden: setup ## Write what tests/golden expects anew (ARGS='cap_*' for some); read the diff
+	@$(BIN)/python -m tests.golden.rewrite $(ARGS)
 
 bench: setup ## Measure Weir beside nginx on one core (ARGS='--quick' for a short run)
 	@$(BIN)/python -m tests.perf.bench $(ARGS)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import os
 import signal
@@ -40,6 +41,7 @@ from proxy.upstream.registry import Upstreams
 
 _log = logging.getLogger("weir")
 _RELOAD_SECONDS = 1.0
+_CLOSING_ROUNDS = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +69,7 @@ def load_policies(settings: Settings, environment: dict[str, str]) -> PolicySet:
 
 
 class App:
-    """One serving process. `start`, then `run_until_signalled`, which drains and stops."""
+    """One serving process. `start`, then `run_until_stopped`, which drains and closes."""
 
     def __init__(
         self,
@@ -126,7 +128,7 @@ class App:
         self._deadlines.start()
         self._lag.start()
         self._listener = await Listener.open(self._loop, settings.listen, self.service.connect, tls, reuse_port)
-        self.is_ready = True
+        self.is_ready = not self._stop_asked.is_set()
         return self._listener.url
 
     async def start_admin(self) -> str | None:
@@ -141,12 +143,11 @@ class App:
         """The pipeline in force."""
         return self.service.routing.pipeline
 
-    async def run_until_signalled(self) -> None:
-        """Serve until SIGTERM or SIGINT, then drain. A second signal ends at once."""
+    def handle_signals(self) -> None:
+        """Stop at SIGTERM or SIGINT, at once at the second; read the policies again at SIGHUP."""
         for number in (signal.SIGTERM, signal.SIGINT):
             self._loop.add_signal_handler(number, self.stop)
-        self._loop.add_signal_handler(signal.SIGHUP, self._reload_asked.set)
-        await self.run_until_stopped()
+        self._loop.add_signal_handler(signal.SIGHUP, self.reload)
 
     async def run_until_stopped(self) -> None:
         """Serve until `stop` is called, then drain."""
@@ -160,6 +161,7 @@ class App:
     def stop(self) -> None:
         """Begin to drain; asked twice, stop at once."""
         self.is_ready = False
+        self.service.is_draining = True
         if self._stop_asked.is_set():
             self._stop_now.set()
         self._stop_asked.set()
@@ -172,7 +174,7 @@ class App:
             self._listener.close()
         self.service.close_idle()
         deadline = self._clock.monotonic() + self.settings.drain_timeout_seconds
-        while self.service.connections and self._clock.monotonic() < deadline:
+        while (self.service.connections or self.service.tunnels) and self._clock.monotonic() < deadline:
             if await self._pause(0.02):
                 break
             self.service.close_idle()
@@ -186,17 +188,24 @@ class App:
         return True
 
     async def _close(self) -> None:
-        for connection in tuple(self.service.connections):
-            connection.transport.abort()
+        for transport in [*(each.transport for each in self.service.connections), *self.service.tunnels]:
+            transport.abort()
         self.routing.upstreams.close_except(None)
         if self._admin is not None:
             await self._admin.stop()
-        await asyncio.sleep(0)
+        for _ in range(_CLOSING_ROUNDS):
+            # What was aborted tells its exchange, which then writes its record, in callbacks of its own.
+            if self.service.connections or self.service.tunnels:
+                await asyncio.sleep(0)
         self._lag.stop()
         self._deadlines.stop()
         self._access_log.close()
 
     # --- policies -------------------------------------------------------------------------------------
+
+    def reload(self) -> None:
+        """Have the policies read again now, whether or not their files seem to have changed."""
+        self._reload_asked.set()
 
     @property
     def routing(self) -> Routing:
@@ -260,12 +269,23 @@ async def serve(
 ) -> None:
     """Run one process until it is told to stop. `announce` gets one line per listener."""
     app = App(settings, environment, policies)
+    app.handle_signals()
     admin = await app.start_admin()
     url = await app.start()
     if admin is not None:
         announce(f"weir: admin on {admin}")
     announce(f"weir: listening on {url}")
-    await app.run_until_signalled()
+    await app.run_until_stopped()
+
+
+def _settle_garbage_collector() -> None:
+    """Leave what was built at start out of every collection, and collect less often.
+
+    Requests free themselves by reference counting; a full collection would walk vocabularies and policies.
+    """
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(20_000, 50, 50)
 
 
 def _load_counter() -> TokenCounter:

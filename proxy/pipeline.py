@@ -6,7 +6,8 @@ Everything here is synchronous and pure but for the clock; carrying the request 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+
+import msgspec
 
 from proxy.core.clock import Clock
 from proxy.core.decision import Lane, LaneDecision, StepReport, StepStatus, Urgency, UrgencyDecision
@@ -27,8 +28,7 @@ Refusals = Callable[[str, str], frozenset[str]]
 """From upstream and model to the parameters that are known to be refused there."""
 
 
-@dataclass(frozen=True, slots=True)
-class Request:
+class Request(msgspec.Struct, frozen=True):
     """What is decided about. `path` is percent-decoded, without query; `body` is plain (not compressed)."""
 
     method: str
@@ -37,8 +37,7 @@ class Request:
     body: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class Decision:
+class Decision(msgspec.Struct, frozen=True):
     """What will happen to a request, and why.
 
     `document` is what is sent (`None`: the body was not readable and goes out as it came); `original` is
@@ -62,8 +61,7 @@ class Decision:
     lost: tuple[Lost, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class _Read:
+class _Read(msgspec.Struct, frozen=True):
     """A body as the phases see it."""
 
     document: Document | None
@@ -71,6 +69,16 @@ class _Read:
     model: str
     is_stream: bool
     facts: RequestFacts | None
+
+
+class _Rewritten(msgspec.Struct, frozen=True):
+    """What the steps made of a request: where it goes, as which model, with which body."""
+
+    document: Document | None
+    upstream: Upstream
+    model: str
+    reports: tuple[StepReport, ...] = ()
+    added: frozenset[str] = frozenset()
 
 
 class Pipeline:
@@ -95,18 +103,29 @@ class Pipeline:
         """Return the routes that the head alone does not rule out, in order."""
         return self.table.candidates(method, path, header)
 
-    def decide(self, request: Request, candidates: tuple[Route, ...]) -> Decision:
-        """Decide about a request, whole. Raises ProxyError where the policy refuses it."""
+    def decide(
+        self, request: Request, candidates: tuple[Route, ...], trace: list[Document] | None = None
+    ) -> Decision:
+        """Decide about a request, whole. Raises ProxyError where the policy refuses it.
+
+        `trace` is filled with the document as each step found it and as the last one left it.
+        """
         read = self._read(request, candidates)
         route = self.table.pick(candidates, read.facts)  # 1 match
         if route is None:
             return self.untouched(read.dialect)
         upstream = self.policies.upstreams[route.upstream or self.policies.default_upstream]
-        document, steps, added = self._run_steps(route, upstream, read)  # 2 steps
+        rewritten = self._run_steps(route, upstream, read, request.header, trace)  # 2 steps
+        document, added = rewritten.document, rewritten.added
         urgency = classify(route, self._urgency_facts(request, read, document))  # 3 urgency
         lane = self._lane(route, request, read, document, urgency)  # 4 lane
         asks_usage = False
-        if route.usage is UsageMode.ASK and read.is_stream and document is not None and read.dialect is not None:
+        if (
+            route.usage is UsageMode.ASK
+            and read.is_stream
+            and document is not None
+            and read.dialect is not None
+        ):
             asking = read.dialect.ask_usage(document)
             asks_usage = asking is not document
             document = asking
@@ -115,11 +134,11 @@ class Pipeline:
         return Decision(
             route=route,
             dialect=read.dialect,
-            upstream=upstream,
+            upstream=rewritten.upstream,
             document=document,
-            model=read.model,
+            model=rewritten.model,
             is_stream=read.is_stream,
-            steps=steps,
+            steps=rewritten.reports,
             added=added,
             asks_usage=asks_usage,
             urgency=urgency,
@@ -142,12 +161,15 @@ class Pipeline:
             lane=_UNMATCHED_LANE,
         )
 
-    def explain(self, request: Request) -> Decision:
-        """Decide about a request without candidates from a live head, and say why earlier routes lost."""
+    def explain(self, request: Request, trace: list[Document] | None = None) -> Decision:
+        """Decide about a request without candidates from a live head, and say why earlier routes lost.
+
+        `trace` as in `decide`.
+        """
         candidates = self.candidates(request.method, request.path, request.header)
         read = self._read(request, candidates)
         _, lost = self.table.explain(request.method, request.path, request.header, read.facts)
-        return replace(self.decide(request, candidates), lost=lost)
+        return msgspec.structs.replace(self.decide(request, candidates, trace), lost=lost)
 
     def needs_tokens(self, candidates: tuple[Route, ...]) -> bool:
         """Tell whether deciding may count tokens, which takes long for long bodies."""
@@ -161,8 +183,8 @@ class Pipeline:
             depth = max((route.max_json_depth for route in candidates), default=512)
             document = Document.parse(request.body, depth)
         except DocumentError as problem:
-            if problem.reason == "too_deep" and any(route.enforces for route in candidates):
-                raise ProxyError(INVALID_BODY, "The body is nested more deeply than this route reads.") from None
+            if dialect is not None and problem.reason != "empty" and _could_be_dodged(candidates):
+                raise ProxyError(INVALID_BODY, _UNREADABLE.get(problem.reason, _NOT_JSON)) from None
             return _Read(None, dialect, "", False, None)
         model = document.value("model")
         model = model if isinstance(model, str) else ""
@@ -172,7 +194,9 @@ class Pipeline:
             return self.count_prompt(document, model)
 
         tools = document.get("tools")
-        facts = RequestFacts(model or None, tools is not None and tools not in (b"null", b"[]"), is_stream, count)
+        facts = RequestFacts(
+            model or None, tools is not None and tools not in (b"null", b"[]"), is_stream, count
+        )
         return _Read(document, dialect, model, is_stream, facts)
 
     def count_prompt(self, document: Document, model: str) -> int:
@@ -187,26 +211,28 @@ class Pipeline:
         return 0
 
     def _run_steps(
-        self, route: Route, upstream: Upstream, read: _Read
-    ) -> tuple[Document | None, tuple[StepReport, ...], frozenset[str]]:
+        self,
+        route: Route,
+        upstream: Upstream,
+        read: _Read,
+        header: HeaderLookup,
+        trace: list[Document] | None,
+    ) -> _Rewritten:
+        model = read.model
         if not route.steps:
-            return read.document, (), frozenset()
+            return _Rewritten(read.document, upstream, model)
         if read.document is None or read.dialect is None:
             reason = "the body is not a JSON object" if read.document is None else "unknown API shape"
             skipped = tuple(StepReport(bound.step.name, StepStatus.SKIPPED, reason) for bound in route.steps)
-            return read.document, skipped, frozenset()
-        context = StepContext(
-            read.dialect,
-            read.model,
-            upstream.provider.value,
-            self._tokens,
-            self._refusals(upstream.name, read.model),
-        )
+            return _Rewritten(read.document, upstream, model, skipped)
+        context = self._context(read.dialect, upstream, model, header)
         document = read.document.without_duplicates()
         reports: list[StepReport] = []
         added: set[str] = set()
         for bound in route.steps:
             name = bound.step.name
+            if trace is not None:
+                trace.append(document)
             try:
                 outcome = bound.step.apply(document, bound.config, context)
             except Rejected as rejection:
@@ -218,15 +244,29 @@ class Pipeline:
                     raise ProxyError(REJECTED_BY_POLICY, message) from problem
                 continue
             document = outcome.document
-            added.update(outcome.added)
+            if outcome.added:
+                added.update(outcome.added)
             reports.append(StepReport(name, outcome.status, outcome.reason, outcome.detail))
-        return document, tuple(reports), frozenset(added)
+            if outcome.model is not None or outcome.upstream is not None:
+                model = outcome.model or model
+                upstream = self.policies.upstreams[outcome.upstream or upstream.name]
+                context = self._context(read.dialect, upstream, model, header)
+        if trace is not None:
+            trace.append(document)
+        return _Rewritten(document, upstream, model, tuple(reports), frozenset(added))
+
+    def _context(self, dialect: Dialect, upstream: Upstream, model: str, header: HeaderLookup) -> StepContext:
+        refused = self._refusals(upstream.name, model)
+        return StepContext(dialect, model, upstream.provider.value, self._tokens, refused, header)
 
     def _urgency_facts(self, request: Request, read: _Read, document: Document | None) -> UrgencyFacts:
-        tier = document.value("service_tier") if document is not None else None
-        waits = None
-        if document is not None and read.dialect is not None:
-            waits = read.dialect.waits_for_person(document)
+        says_tier = document is not None and document.has_any(_TIER_FIELDS)
+        tier = document.value("service_tier") if document is not None and says_tier else None
+
+        def waits_for_person() -> str | None:
+            if document is None or read.dialect is None:
+                return None
+            return read.dialect.waits_for_person(document)
 
         def holds(match: Match) -> bool:
             return self.table.holds(match, request.method, request.path, request.header, read.facts)
@@ -234,9 +274,9 @@ class Pipeline:
         return UrgencyFacts(
             header=request.header("x-weir-urgency"),
             service_tier=tier if isinstance(tier, str) else None,
-            background=document is not None and document.get("background") == b"true",
+            background=document is not None and says_tier and document.get("background") == b"true",
             stream=read.is_stream,
-            waits_for_person=waits,
+            waits_for_person=waits_for_person,
             holds=holds,
         )
 
@@ -259,8 +299,24 @@ class Pipeline:
         return choose_lane(urgency.value, facts, self._capabilities)
 
 
+def _could_be_dodged(candidates: tuple[Route, ...]) -> bool:
+    """Tell whether an unread body would get past a limit that a route may have put on it."""
+    for route in candidates:
+        if route.enforces:
+            return True
+        if not route.match.needs_body:
+            return False
+    return False
+
+
+_NOT_JSON = "The body is not valid JSON, and this route must read it."
+_UNREADABLE = {
+    "not_an_object": "The body is not a JSON object, and this route must read it.",
+    "too_deep": "The body is nested more deeply than this route reads.",
+}
 _INTERACTIVE_FACTS = LaneFacts(
     endpoint=None, stream=True, ticket=False, batch=False, deadline_seconds=None, patience_seconds=0.0
 )
+_TIER_FIELDS = frozenset({"service_tier", "background"})
 _UNMATCHED = UrgencyDecision(Urgency.INTERACTIVE, "no route matched")
 _UNMATCHED_LANE = LaneDecision(Lane.STREAM, "no route matched")

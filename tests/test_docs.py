@@ -32,10 +32,13 @@ def test_no_page_describes_a_step_that_is_not_there() -> None:
     assert pages - {step.name for step in STEPS} == set()
 
 
-def test_every_metric_is_documented() -> None:
+def test_every_metric_is_documented_with_its_kind_and_labels() -> None:
     text = (DOCS / "metrics.md").read_text(encoding="utf-8")
-    names = set(re.findall(r"`(\w+)`", text))
-    assert {metric.name for metric in METRICS} - names == set()
+    rows = {
+        name: (kind, tuple(re.findall(r"`(\w+)`", labels)))
+        for name, kind, labels in re.findall(r"^\| `(\w+)` \| (\w+) \| (.+?) \| .+ \|$", text, re.MULTILINE)
+    }
+    assert rows == {metric.name: (metric.kind.value, metric.labels) for metric in METRICS}
 
 
 def test_links_between_pages_lead_somewhere() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import subprocess
 import sys
@@ -55,3 +56,24 @@ def test_locks_agree_on_releases() -> None:
     dev = pins("dev")
     others = {**pins("runtime"), **pins("build")}
     assert {name: version for name, version in others.items() if dev.get(name) != version} == {}
+
+
+# Distributions whose import name is another.
+_DISTRIBUTIONS = {"yaml": "pyyaml", "prometheus_client": "prometheus-client"}
+
+
+def test_every_import_of_the_package_is_a_declared_dependency() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    extras = [requirement for extra in project["optional-dependencies"].values() for requirement in extra]
+    declared = {
+        re.split(r"[^A-Za-z0-9-]", requirement)[0].lower() for requirement in project["dependencies"] + extras
+    }
+    imported = set()
+    for path in (ROOT / "proxy").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Import):
+                imported |= {alias.name.partition(".")[0] for alias in node.names}
+            elif isinstance(node, ast.ImportFrom):
+                imported.add((node.module or "").partition(".")[0])
+    foreign = imported - set(sys.stdlib_module_names) - {"proxy"}
+    assert {_DISTRIBUTIONS.get(name, name) for name in foreign} - declared == set()

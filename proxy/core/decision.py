@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
+
+import msgspec
 
 
 class Urgency(Enum):
@@ -13,6 +14,9 @@ class Urgency(Enum):
     SOON = "soon"
     DEFERRABLE = "deferrable"
 
+    # Members are singletons; the inherited hash costs a Python call on the path of every request.
+    __hash__ = object.__hash__
+
 
 class Lane(Enum):
     """How a request is carried: Weir's decision."""
@@ -20,6 +24,9 @@ class Lane(Enum):
     STREAM = "stream"
     COALESCE = "coalesce"
     BATCH = "batch"
+
+    # Members are singletons; the inherited hash costs a Python call on the path of every request.
+    __hash__ = object.__hash__
 
 
 class StepStatus(Enum):
@@ -30,25 +37,25 @@ class StepStatus(Enum):
     SKIPPED = "skipped"
     FAILED = "failed"
 
+    # Members are singletons; the inherited hash costs a Python call on the path of every request.
+    __hash__ = object.__hash__
 
-@dataclass(frozen=True, slots=True)
-class UrgencyDecision:
+
+class UrgencyDecision(msgspec.Struct, frozen=True):
     """An urgency and the rule that decided it."""
 
     value: Urgency
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class LaneDecision:
+class LaneDecision(msgspec.Struct, frozen=True):
     """A lane and why it was chosen, or why the lane that the table wanted was not."""
 
     value: Lane
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class StepReport:
+class StepReport(msgspec.Struct, frozen=True):
     """One step's outcome as the headers, the log and `explain` show it.
 
     `detail` holds ordered key/value pairs such as `("set", 300)`; `reason` says why a step was skipped,

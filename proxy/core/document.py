@@ -89,6 +89,10 @@ class Document:
         kept = tuple(key for key in keys if self._edits.get(key, b"") is not None)
         return kept + tuple(key for key in self._edits if key not in keys)
 
+    def has_any(self, names: frozenset[str]) -> bool:
+        """Tell whether any of `names` was written or edited: one look where most requests have none."""
+        return self._source.has_any(names) or (bool(self._edits) and not names.isdisjoint(self._edits))
+
     def get(self, key: str) -> bytes | None:
         """Return the raw bytes of a value, or `None` when the key is absent."""
         if key in self._edits:

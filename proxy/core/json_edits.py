@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Mapping
+from functools import lru_cache
 
 from proxy.core.json_spans import DocumentError, ObjectText, Spans, array_spans, parse_object
 
@@ -42,8 +43,9 @@ def splice_object(source: ObjectText, edits: Mapping[str, bytes | None], *, only
         kept = [member[3] for index, member in enumerate(members) if index not in dropped]
         end = kept[-1] if kept else source.text.index(b"{") + 1
         changes.append(_insertion(end, new, is_first=not kept))
-    # At one offset an insertion comes before a removal that starts there.
-    changes.sort(key=lambda change: change[:2])
+    if dropped:
+        # At one offset an insertion comes before a removal that starts there.
+        changes.sort(key=lambda change: change[:2])
     return splice(source.text, changes)
 
 
@@ -62,6 +64,7 @@ def _insertion(position: int, appended: list[bytes], *, is_first: bool) -> Chang
     return position, position, joined if is_first else b"," + joined
 
 
+@lru_cache(maxsize=256)
 def quoted(key: str) -> bytes:
     """Return a key as a JSON string; escapes keep even a lone surrogate encodable."""
     return json.dumps(key).encode("ascii")

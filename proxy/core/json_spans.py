@@ -60,16 +60,22 @@ class ObjectText:
     `values` are the last values of all keys, slices of `text`; or `members` are given at once.
     """
 
-    __slots__ = ("_last", "_members", "_values", "text")
+    __slots__ = ("_duplicated", "_last", "_members", "_values", "text")
 
     def __init__(self, text: bytes, values: dict[str, msgspec.Raw] | None, members: Members | None) -> None:
         self.text = text
         self._values = values
         self._members = members
         self._last: dict[str, tuple[int, int]] | None = None
+        self._duplicated: bool | None = None
 
     def __contains__(self, key: str) -> bool:
         return key in (self._last_spans() if self._values is None else self._values)
+
+    def has_any(self, names: frozenset[str]) -> bool:
+        """Tell whether any of `names` is a key."""
+        values = self._values
+        return not names.isdisjoint(self._last_spans() if values is None else values)
 
     def members(self) -> Members:
         """Return every member in the order of the text, duplicated keys included."""
@@ -80,9 +86,11 @@ class ObjectText:
 
     def has_duplicates(self) -> bool:
         """Tell whether a key occurs more than once."""
-        if self._members is None and self._values and _is_compact(self.text, self._values):
-            return False
-        return len(self.members()) != len(self.keys())
+        if self._duplicated is None:
+            values = self._values
+            is_plain = self._members is None and bool(values) and _is_compact(self.text, values or {})
+            self._duplicated = not is_plain and len(self.members()) != len(self.keys())
+        return self._duplicated
 
     def keys(self) -> tuple[str, ...]:
         """Return the keys in the order of their first occurrences."""

@@ -36,10 +36,12 @@ def event_name(event: bytes) -> bytes:
 
 
 def _is_last_line(event: bytes, start: int) -> bool:
-    """Tell whether a `data: ` line and the blank one are all that stands from `start` on."""
+    """Tell whether a `data: ` line and the blank one are all that stands from `start` on.
+
+    In an event cut short the last byte may be another, which alone is no field and does not count.
+    """
     return (
         event.startswith(b"data: ", start)
-        and event.endswith(b"\n\n")
         and event.find(b"\n", start) == len(event) - 2
         and b"\r" not in event
     )
@@ -70,6 +72,11 @@ class EventSplitter:
     def carry(self) -> bytes:
         """The bytes after the last complete event."""
         return bytes(self._carry)
+
+    @property
+    def carry_bytes(self) -> int:
+        """The length of `carry`, which asking does not copy."""
+        return len(self._carry)
 
     def feed(self, chunk: bytes) -> list[bytes]:
         """Take the next bytes of the stream and return the events that they complete."""

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 
-@dataclass(frozen=True, slots=True)
-class Usage:
+class Usage(msgspec.Struct, frozen=True):
     """Token counts as the provider reported them; `None` where it said nothing.
 
     `input_tokens` is the whole prompt, cached part included, whatever the dialect's own convention is.

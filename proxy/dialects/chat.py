@@ -6,7 +6,7 @@ from proxy.core.document import Document
 from proxy.core.json_values import decode
 from proxy.dialects.dialect import BodyFacts, EventFacts
 from proxy.dialects.openai_events import MARKERS, read_answer_body, read_chunk_event
-from proxy.dialects.plain import PlainDialect, ask_usage_option
+from proxy.dialects.plain import PlainDialect, ask_usage_option, asked_choices
 from proxy.dialects.reasoning_models import asks_for_reasoning, is_openai_reasoning, is_reasoning_model
 
 TOOL_LOOP = "tool loop in progress"
@@ -21,6 +21,7 @@ class ChatDialect(PlainDialect):
     name = "chat"
     path = "/v1/chat/completions"
     cap_field_names: tuple[str, ...] = ("max_completion_tokens", "max_tokens")
+    caps = frozenset(cap_field_names)
     stop_field: str | None = "stop"
     stop_limit = 4
     markers: tuple[bytes, ...] = MARKERS
@@ -48,6 +49,10 @@ class ChatDialect(PlainDialect):
         """Tell whether output tokens will be spent on reasoning: what the request says, else its model."""
         asked = asks_for_reasoning(document)
         return is_reasoning_model(model) if asked is None else asked
+
+    def choices(self, document: Document) -> int:
+        """Return `n`."""
+        return asked_choices(document)
 
     def ask_usage(self, document: Document) -> Document:
         """Return the document asking for a final usage event; the same object if it must not be asked."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from proxy.core.document import Document
 from proxy.dialects.dialect import BodyFacts, EventFacts
 from proxy.dialects.openai_events import MARKERS, read_answer_body, read_chunk_event
-from proxy.dialects.plain import PlainDialect, ask_usage_option
+from proxy.dialects.plain import PlainDialect, ask_usage_option, asked_choices
 
 
 class CompletionsDialect(PlainDialect):
@@ -14,6 +14,7 @@ class CompletionsDialect(PlainDialect):
     name = "completions"
     path = "/v1/completions"
     cap_field_names: tuple[str, ...] = ("max_tokens",)
+    caps = frozenset(cap_field_names)
     stop_field: str | None = "stop"
     stop_limit = 4
     markers: tuple[bytes, ...] = MARKERS
@@ -21,6 +22,11 @@ class CompletionsDialect(PlainDialect):
     def cap_field(self, document: Document, model: str, provider: str) -> str | None:
         """Return the only cap field there is."""
         return "max_tokens"
+
+    def choices(self, document: Document) -> int:
+        """Return `n` for each prompt. A list of numbers is one prompt, written in tokens."""
+        prompts = document.array("prompt") or (b"",)
+        return asked_choices(document) * (len(prompts) if prompts[0][:1] in (b'"', b"[") else 1)
 
     def ask_usage(self, document: Document) -> Document:
         """Return the document asking for a final usage event; the same object if it must not be asked."""

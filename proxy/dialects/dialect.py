@@ -6,19 +6,20 @@ A dialect is pure knowledge about bytes. It never decides anything: steps, urgen
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Protocol
+
+import msgspec
 
 from proxy.core.document import Document
 from proxy.core.usage import Usage
 
 
-@dataclass(frozen=True, slots=True)
-class EventFacts:
+class EventFacts(msgspec.Struct, frozen=True):
     """What one SSE event says.
 
     first_content   it carries non-empty content: text, reasoning, tool-call name or arguments, audio, refusal
     finish_reason   a choice's reason, or the terminal status of the whole answer
+    finished_choices  how many choices this event ends, where there is a finish reason
     terminal        after this event the answer is complete (`[DONE]`, `response.completed`, `message_stop`)
     usage           consumption reported by this event
     usage_only      it carries usage and nothing else: what OpenAI sends only when asked to
@@ -31,13 +32,13 @@ class EventFacts:
     usage: Usage | None = None
     usage_only: bool = False
     error: bool = False
+    finished_choices: int = 1
 
 
 NOTHING = EventFacts()
 
 
-@dataclass(frozen=True, slots=True)
-class BodyFacts:
+class BodyFacts(msgspec.Struct, frozen=True):
     """What a complete JSON answer says."""
 
     usage: Usage | None = None
@@ -52,6 +53,8 @@ class Dialect(Protocol):
     name: str
     path: str
     cap_field_names: tuple[str, ...]
+    caps: frozenset[str]
+    """The same names, for one look at a document."""
     stop_field: str | None
     stop_limit: int
     refuses_blank_stop: bool
@@ -73,6 +76,10 @@ class Dialect(Protocol):
 
     def is_stream(self, document: Document) -> bool:
         """Tell whether the caller asked for an event stream."""
+        ...
+
+    def choices(self, document: Document) -> int:
+        """Return how many choices the answer will have, each with a finish reason of its own."""
         ...
 
     def ask_usage(self, document: Document) -> Document:

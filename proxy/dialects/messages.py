@@ -59,6 +59,7 @@ class MessagesDialect(PlainDialect):
     name = "messages"
     path = "/v1/messages"
     cap_field_names: tuple[str, ...] = ("max_tokens",)
+    caps = frozenset(cap_field_names)
     stop_field: str | None = "stop_sequences"
     # Documented by Amazon Bedrock for the same API; Anthropic names no number.
     stop_limit = 8191

@@ -75,12 +75,15 @@ def read_chunk_event(event: bytes) -> EventFacts:
     choices = answer.choices
     has_content = False
     finish_reason: str | None = None
+    finished_choices = 0
     if choices:
         for choice in choices:
             if not has_content and (choice.text or choice.delta is not None):
                 has_content = is_filled(choice.text) or _says_something(choice.delta)
-            if finish_reason is None and choice.finish_reason is not None:
-                finish_reason = _reason(choice.finish_reason)
+            if choice.finish_reason is not None:
+                reason = _reason(choice.finish_reason)
+                finish_reason = finish_reason or reason
+                finished_choices += reason is not None
     usage = None if answer.usage is None and answer.x_groq is None else _usage(answer)
     error = answer.error is not None and _is_error(answer)
     if finish_reason is None and usage is None and not error and answer.object != "error":
@@ -91,6 +94,7 @@ def read_chunk_event(event: bytes) -> EventFacts:
         usage=usage,
         usage_only=usage is not None and not choices and not error,
         error=error or answer.object == "error" or finish_reason == "error",
+        finished_choices=finished_choices or 1,
     )
 
 

@@ -13,6 +13,7 @@ class PlainDialect:
     name: str
     path: str
     cap_field_names: tuple[str, ...] = ()
+    caps: frozenset[str] = frozenset()
     stop_field: str | None = None
     stop_limit: int = 0
     refuses_blank_stop: bool = False
@@ -27,6 +28,8 @@ class PlainDialect:
 
     def own_cap_field(self, document: Document) -> str | None:
         """Return the cap field that the caller used; null is as good as absent."""
+        if not document.has_any(self.caps):
+            return None
         for name in self.cap_field_names:
             value = document.get(name)
             if value is not None and value != b"null":
@@ -44,6 +47,10 @@ class PlainDialect:
     def is_stream(self, document: Document) -> bool:
         """Tell whether the caller asked for an event stream; only the literal `true` does."""
         return document.get("stream") == b"true"
+
+    def choices(self, document: Document) -> int:
+        """Return how many choices the answer will have: one."""
+        return 1
 
     def ask_usage(self, document: Document) -> Document:
         """Return the document asking for a final usage event; here there is none to ask for."""
@@ -64,6 +71,12 @@ class PlainDialect:
     def waits_for_person(self, document: Document) -> str | None:
         """Return why this request belongs to a tool loop or a conversation in progress, if it does."""
         return None
+
+
+def asked_choices(document: Document) -> int:
+    """Return `n` where it is a number of choices, 1 where it is not."""
+    wanted = document.value("n")
+    return wanted if isinstance(wanted, int) and wanted > 1 else 1
 
 
 def ask_usage_option(document: Document) -> Document:

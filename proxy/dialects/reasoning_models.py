@@ -6,6 +6,8 @@ itself whether to reason overrules its model's name. New families are added here
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 from proxy.core.document import Document
 
 # They answer 400 to `max_tokens` and to `stop` on the chat endpoint (errors quoted in OpenAI's community
@@ -33,14 +35,19 @@ OTHER_REASONING = (
 )
 _SAYS_SO = ("-thinking", "-reasoning", "-reasoner")
 
+_SWITCHES = frozenset(
+    {"reasoning_effort", "reasoning", "thinking", "enable_thinking", "chat_template_kwargs"}
+)
 _EFFORTS_WITHOUT = frozenset({"none", "minimal"})
 
 
+@lru_cache(maxsize=512)
 def is_openai_reasoning(model: str) -> bool:
     """Tell whether a model belongs to OpenAI's reasoning families, with their refusals on chat."""
     return _bare(model).startswith(OPENAI_REASONING)
 
 
+@lru_cache(maxsize=512)
 def is_reasoning_model(model: str) -> bool:
     """Tell whether a model reasons unless it is told not to."""
     name = _bare(model)
@@ -55,6 +62,8 @@ def asks_for_reasoning(document: Document) -> bool | None:
     Read are `reasoning_effort` (OpenAI), `reasoning` (Responses, OpenRouter), `thinking` (Anthropic, GLM,
     DeepSeek), `enable_thinking` (Qwen) and `chat_template_kwargs.enable_thinking` (vLLM).
     """
+    if not document.has_any(_SWITCHES):
+        return None
     effort = document.value("reasoning_effort")
     if isinstance(effort, str):
         return effort not in _EFFORTS_WITHOUT

@@ -59,6 +59,7 @@ class ResponsesDialect(PlainDialect):
     name = "responses"
     path = "/v1/responses"
     cap_field_names: tuple[str, ...] = ("max_output_tokens",)
+    caps = frozenset(cap_field_names)
     markers: tuple[bytes, ...] = (
         b"response.completed",
         b"response.incomplete",

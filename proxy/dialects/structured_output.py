@@ -16,19 +16,38 @@ _GUIDES = (
 )
 
 
+_FORMAT_FIELDS = frozenset({"response_format", "text", "output_format", "output_config", *_GUIDES})
+_TOOL_FIELDS = frozenset({"tools", "functions"})
+_READ = _FORMAT_FIELDS | _TOOL_FIELDS
+
+
 def wants_structured(document: Document) -> bool:
     """Tell whether the answer must parse: a JSON format, a grammar, or tools that may be called.
 
-    Read are `response_format` (chat), `text.format` (Responses), `output_format` and `output_config.format`
-    (Anthropic), `tools` and `functions` unless `tool_choice` is `none`, and self-hosted servers' guides.
+    Read are the fields of `wants_format`, and `tools` and `functions` unless `tool_choice` is `none`.
     """
-    return (
+    return document.has_any(_READ) and (wants_format(document) or may_call_tools(document))
+
+
+def wants_format(document: Document) -> bool:
+    """Tell whether the caller constrains the form of the answer, tools aside.
+
+    Read are `response_format` (chat), `text.format` (Responses), `output_format` and `output_config.format`
+    (Anthropic), and self-hosted servers' guides.
+    """
+    return document.has_any(_FORMAT_FIELDS) and (
         _is_format(document.value("response_format"))
         or _is_format(_part(document.value("text"), "format"))
         or _is_format(document.value("output_format"))
         or _is_format(_part(document.value("output_config"), "format"))
         or any(document.get(guide) not in (None, b"null") for guide in _GUIDES)
-        or (_offers(document, "tools") and document.value("tool_choice") != "none")
+    )
+
+
+def may_call_tools(document: Document) -> bool:
+    """Tell whether the request offers tools or functions and does not forbid to call them."""
+    return document.has_any(_TOOL_FIELDS) and (
+        (_offers(document, "tools") and document.value("tool_choice") != "none")
         or (_offers(document, "functions") and document.value("function_call") != "none")
     )
 

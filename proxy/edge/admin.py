@@ -6,9 +6,9 @@ from typing import Protocol
 
 from aiohttp import web
 
+from proxy.core.errors import ProxyError
 from proxy.edge.listener import parse_listen
 from proxy.edge.request_target import matched_path
-from proxy.core.errors import ProxyError
 from proxy.explanation import explain_request
 from proxy.observe.metrics import Metrics, Snapshot, merge, render
 from proxy.pipeline import Pipeline, Request
@@ -74,7 +74,8 @@ class Admin:
     async def _metrics(self, _: web.Request) -> web.Response:
         snapshots = await self._snapshots()
         return web.Response(
-            body=render(merge(snapshots)), headers={"Content-Type": "text/plain; version=0.0.4; charset=utf-8"}
+            body=render(merge(snapshots)),
+            headers={"Content-Type": "text/plain; version=0.0.4; charset=utf-8"},
         )
 
     async def _snapshots(self) -> list[Snapshot]:
@@ -87,7 +88,9 @@ class Admin:
         try:
             path = matched_path(target.encode("utf-8"))
         except ProxyError as error:
-            return web.json_response({"error": {"message": error.message, "code": error.kind.code}}, status=400)
+            return web.json_response(
+                {"error": {"message": error.message, "code": error.kind.code}}, status=400
+            )
 
         def header(name: str) -> str | None:
             return request.headers.get(name)
@@ -95,5 +98,3 @@ class Admin:
         asked = Request("POST", path, header, await request.read())
         body = explain_request(self._observed.pipeline, asked)
         return web.Response(body=body, content_type="application/json")
-
-

@@ -25,15 +25,14 @@ class Answer:
     @property
     def keep_alive(self) -> bool:
         """Whether the connection may serve another request afterwards."""
-        return self._keep_alive
+        return self._keep_alive and not self._connection.closes_next
 
     def begin(self, head: ResponseHead, report: bytes, is_stream: bool, is_rewritten: bool) -> None:
         """Commit: send the head. `is_rewritten` says that the body may differ from the upstream's in length."""
         length = None if is_rewritten else head.content_length
         request = self._request
         framing = self._framing = response_framing(request.method, request.version, head.status, length)
-        if framing is Framing.CLOSE:
-            self._keep_alive = False
+        self._keep_alive = self.keep_alive and framing is not Framing.CLOSE
         self._exchange.status = head.status
         self.has_begun = True
         self._connection.write(write_response_head(head, framing, report, self._keep_alive, is_stream))

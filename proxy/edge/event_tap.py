@@ -19,14 +19,17 @@ MAX_EVENT_BYTES = 1024 * 1024
 _MAX_WITHHELD_BYTES = 16 * 1024
 _EVENT_ENDS = (b"\n\n", b"\r\n\r\n", b"\r\r")
 _SEQUENCE_NUMBER = re.compile(rb'"sequence_number"\s*:\s*(\d{1,18})')
+_USAGE_KEY = b'"usage"'
 _NULL_USAGE = b',"usage":null'
+_HAS_ID = re.compile(rb"(?:\A|\A\xef\xbb\xbf|[\r\n])id(?=[:\r\n])")
 
 
 class EventTap:
     """What one stream has said so far. `removes_usage` takes the usage-only event out again.
 
     Without `removes_usage` every byte is forwarded at once. With it the bytes of an unfinished event are
-    withheld until it is complete or too long to be a usage event.
+    withheld until it is complete or too long to be a usage event. `watches_ids` keeps `has_id` true to the
+    last event; without it only the events that are read anyway are looked at.
     """
 
     __slots__ = (
@@ -34,19 +37,22 @@ class EventTap:
         "_forwarded_bytes",
         "_is_skipping",
         "_last",
+        "_markers",
         "_removes_usage",
         "_splitter",
         "finish_reason",
+        "finished_choices",
         "has_content",
         "has_error",
         "has_events",
         "has_id",
-        "is_complete",
+        "is_terminal",
         "usage",
     )
 
-    def __init__(self, dialect: Dialect, removes_usage: bool) -> None:
+    def __init__(self, dialect: Dialect, removes_usage: bool, watches_ids: bool = False) -> None:
         self._dialect = dialect
+        self._markers = (*dialect.markers, b"id:") if watches_ids else dialect.markers
         self._removes_usage = removes_usage
         self._splitter = EventSplitter()
         self._forwarded_bytes = 0
@@ -56,38 +62,41 @@ class EventTap:
         self.has_events = False
         self.has_error = False
         self.has_id = False
-        self.is_complete = False
+        self.is_terminal = False
         self.finish_reason = ""
+        self.finished_choices = 0
         self.usage: Usage | None = None
 
     @property
     def is_between_events(self) -> bool:
         """Whether everything forwarded so far ends with a complete event."""
-        return not self._splitter.carry or (self._removes_usage and self._forwarded_bytes == 0)
+        return not self._splitter.carry_bytes or (self._removes_usage and self._forwarded_bytes == 0)
 
     def feed(self, data: bytes) -> bytes:
         """Read `data` and return what is to be forwarded now."""
-        self._last = data
-        if self.has_content and not self._splitter.carry and data.endswith(_EVENT_ENDS):
-            if self._removes_usage and _NULL_USAGE in data:
-                data = _without_null_usage(data)
-            for marker in self._dialect.markers:
+        if self.has_content and not self._splitter.carry_bytes and data.endswith(_EVENT_ENDS):
+            for marker in self._markers:
                 if marker in data:
-                    break
-            else:
-                return data
+                    return self._read(data)
+            self._last = data
+            if self._removes_usage and _USAGE_KEY in data:
+                trimmed = _without_plain_null_usage(data)
+                return self._read(data) if trimmed is None else trimmed
+            return data
         return self._read(data)
 
     def _read(self, data: bytes) -> bytes:
         kept: list[bytes] = []
         for event in self._splitter.feed(data):
             self._take(event, kept)
-        carry = self._splitter.carry
-        if len(carry) > MAX_EVENT_BYTES:
-            self._skip_rest(carry, kept)
-        elif self._removes_usage and len(carry) > _MAX_WITHHELD_BYTES:
-            kept.append(carry[self._forwarded_bytes :])
-            self._forwarded_bytes = len(carry)
+        carry_bytes = self._splitter.carry_bytes
+        if carry_bytes > MAX_EVENT_BYTES:
+            self._skip_rest(self._splitter.carry, kept)
+        elif self._removes_usage and carry_bytes > _MAX_WITHHELD_BYTES:
+            withheld_bytes = carry_bytes - self._forwarded_bytes
+            is_new = withheld_bytes <= len(data)
+            kept.append(data[-withheld_bytes:] if is_new else self._splitter.carry[self._forwarded_bytes :])
+            self._forwarded_bytes = carry_bytes
         return b"".join(kept) if self._removes_usage else data
 
     def _take(self, event: bytes, kept: list[bytes]) -> None:
@@ -96,13 +105,14 @@ class EventTap:
             self._is_skipping = False
             kept.append(event[forwarded_bytes:])
             return
+        self._last = event
         facts = self._dialect.read_event(event)
         self._learn(event, facts)
         if forwarded_bytes:
             kept.append(event[forwarded_bytes:])
         elif self._removes_usage:
             if not facts.usage_only:
-                kept.append(_without_null_usage(event) if b'"usage"' in event else event)
+                kept.append(_without_null_usage(event) if _USAGE_KEY in event else event)
 
     def _learn(self, event: bytes, facts: EventFacts) -> None:
         if facts.first_content:
@@ -111,14 +121,14 @@ class EventTap:
             self.usage = _latest(self.usage, facts.usage)
         if facts.finish_reason is not None:
             self.finish_reason = facts.finish_reason
-            self.is_complete = True
+            self.finished_choices += facts.finished_choices
         if facts.terminal:
-            self.is_complete = True
+            self.is_terminal = True
         if facts.error:
             self.has_error = True
         if not self.has_events and event_data(event):
             self.has_events = True
-        if not self.has_id and (event.startswith(b"id") or b"\nid" in event or b"\rid" in event):
+        if not self.has_id and b"id" in event and _HAS_ID.search(event):
             self.has_id = True
 
     def _skip_rest(self, carry: bytes, kept: list[bytes]) -> None:
@@ -132,12 +142,15 @@ class EventTap:
         self._is_skipping = True
 
     def finish(self) -> bytes:
-        """Return what was withheld when the stream ends, as it came."""
+        """Read a last event without its blank line, as nothing follows; return what of it was withheld."""
         carry = self._splitter.carry
-        if carry and not self._is_skipping:
-            # Nothing follows, so a last event without its blank line is read too.
-            self._learn(carry, self._dialect.read_event(carry + b"\n\n"))
-        return carry[self._forwarded_bytes :] if self._removes_usage else b""
+        if not carry:
+            return b""
+        kept: list[bytes] = []
+        forwarded_bytes = self._forwarded_bytes
+        self._take(carry, kept)
+        self._forwarded_bytes = forwarded_bytes
+        return b"".join(kept) if self._removes_usage else b""
 
     def next_sequence_number(self) -> int | None:
         """Return the number that follows the last event's, where events are numbered (Responses)."""
@@ -165,17 +178,31 @@ def _latest(known: Usage | None, new: Usage) -> Usage:
     )
 
 
+def _without_plain_null_usage(data: bytes) -> bytes | None:
+    """Remove `"usage":null` from whole events where it shows without parsing that it is theirs to lose.
+
+    The text `,"usage":null` cannot stand inside a JSON string (its quotes would be escaped), and a member is at
+    the top level if one brace and no other bracket follows it in its event. `None` when that does not decide.
+    """
+    first, *others = data.split(_NULL_USAGE)
+    if data.count(_USAGE_KEY) != len(others):
+        return None
+    for text in others:
+        end = text.find(b"\n\n")
+        rest = text[: end if end >= 0 else text.find(b"\r\n\r\n")]
+        if rest.count(b"}") != 1 or b"]" in rest or b"{" in rest:
+            return None
+    return first + b"".join(others)
+
+
 def _without_null_usage(event: bytes) -> bytes:
     """Remove the top-level `"usage": null` that OpenAI adds to every chunk of a stream asked for usage.
 
-    A caller that did not ask must not see it. The text `,"usage":null` cannot stand inside a JSON string
-    (its quotes would be escaped); whether it stands at the top level shows from what follows it.
+    A caller that did not ask must not see it. Data on several lines is left as it is.
     """
-    start = event.rfind(_NULL_USAGE)
-    if start >= 0 and event.find(_NULL_USAGE) == start:
-        rest = event[start + len(_NULL_USAGE) :]
-        if rest.count(b"}") == 1 and b"]" not in rest and b"{" not in rest:
-            return event[:start] + rest
+    plain = _without_plain_null_usage(event)
+    if plain is not None:
+        return plain
     data = event_data(event)
     if not data.startswith(b"{") or event.count(data) != 1:
         return event

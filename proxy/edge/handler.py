@@ -14,7 +14,6 @@ from proxy.core.errors import (
     BODY_TOO_LARGE,
     INTERNAL,
     TOO_MANY_REQUESTS,
-    UNSUPPORTED_ENCODING,
     ProxyError,
 )
 from proxy.core.exchange import Exchange
@@ -45,6 +44,7 @@ INLINE_COUNT_BYTES = 16 * 1024
 """Deciding about a longer body in a thread when that may count tokens."""
 
 _EXPLAIN = "x-weir-explain"
+_EXPLAIN_HEADER = b"x-weir-explain"
 
 
 class Routing(Protocol):
@@ -69,6 +69,7 @@ class HandlerContext(Protocol):
     routing: Routing
     recorder: Recorder
     stream_lane: Lane
+    tunnels: set[asyncio.Transport]
 
     def next_request_id(self) -> str:
         """Return an id for a new exchange."""
@@ -135,7 +136,9 @@ class ExchangeHandler:
         exchange = self.exchange
         self._head = head
         exchange.method = head.method.decode("latin-1")
-        exchange.traceparent = self.header("traceparent") or ""
+        traceparent = head.fields.get(b"traceparent")
+        if traceparent is not None:
+            exchange.traceparent = traceparent.decode("latin-1")
         exchange.policy_version = self._routing.pipeline.policies.version
         try:
             exchange.path = matched_path(head.target)
@@ -148,7 +151,9 @@ class ExchangeHandler:
         if head.upgrade:
             self._candidates = ()
         if self._candidates:
-            self._limit_bytes = max(route.max_body_bytes for route in self._candidates)
+            self._limit_bytes = self._candidates[0].max_body_bytes
+            if len(self._candidates) > 1:
+                self._limit_bytes = max(route.max_body_bytes for route in self._candidates)
             if 0 < self._limit_bytes < length_bytes:
                 self._oversize()
         elif b"transfer-encoding" in head.fields or length_bytes > REPLAYABLE_BYTES:
@@ -240,16 +245,15 @@ class ExchangeHandler:
             limit_bytes = self._limit_bytes or REPLAYABLE_BYTES * 1024
             try:
                 plain = decode_body(body, coding, limit_bytes)
-            except ProxyError as error:
-                must_read = any(self._refuses_unread(route) for route in self._candidates)
-                if must_read or error.kind is not UNSUPPORTED_ENCODING:
+            except ProxyError:
+                if any(self._refuses_unread(route) for route in self._candidates):
                     raise
                 plain = b""
         exchange = self.exchange
         return Request(exchange.method, exchange.path, self.header, plain), plain is not body
 
     def _is_dry_run(self, request: Request) -> bool:
-        if self.header(_EXPLAIN) != "dry-run":
+        if self._head.fields.get(_EXPLAIN_HEADER) != b"dry-run":
             return False
         if not any(_EXPLAIN in route.allow_caller for route in self._candidates):
             return False
@@ -353,8 +357,11 @@ class ExchangeHandler:
         handshake = b"Connection: Upgrade\r\nUpgrade: %b\r\n\r\n" % upgrade
         self._connection.write(lines[:-2] + handshake)
         downstream, early = self._connection.detach()
+        ends = {downstream, upstream[0]}
+        self._context.tunnels.update(ends)
 
         def closed(downstream_bytes: int, upstream_bytes: int) -> None:
+            self._context.tunnels.difference_update(ends)
             exchange.request_bytes = downstream_bytes
             exchange.response_bytes = upstream_bytes
             self._record()
@@ -362,8 +369,10 @@ class ExchangeHandler:
         tunnel.join(downstream, upstream[0], early, upstream[1], closed)
 
     def relay_done(self) -> None:
-        """The answer is over."""
-        self._call = None
+        """The answer is over. An upstream that is not done yet has nothing more to say that anyone waits for."""
+        call, self._call = self._call, None
+        if call is not None:
+            call.cancel()
         self._record()
 
     # --- ends -----------------------------------------------------------------------------------------
@@ -374,7 +383,8 @@ class ExchangeHandler:
         exchange.error = error.kind.code
         exchange.status = error.kind.status
         head = self._head
-        keep_alive = head.keep_alive and head.version == "1.1" and exchange.read_at > 0
+        may_stay = exchange.read_at > 0 and not self._connection.closes_next
+        keep_alive = may_stay and head.keep_alive and head.version == "1.1"
         now = self._context.clock.monotonic()
         report = report_headers(exchange, HeaderLevel.FULL, now, None)
         self._connection.write(error_response(error, report, keep_alive, exchange.method == "HEAD"))
@@ -398,6 +408,8 @@ class ExchangeHandler:
         if self._is_over:
             return
         self._is_over = True
+        # Relay and handler name each other: without this only the garbage collector would free them.
+        self._relay = None
         exchange = self.exchange
         if not exchange.ended_at:
             exchange.ended_at = self._context.clock.monotonic()

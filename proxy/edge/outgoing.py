@@ -24,12 +24,19 @@ def plan_unread(head: RequestHead, body: bytes | None, pool: Pool) -> Outgoing:
     return Outgoing(head, pool, body, plan)
 
 
-def plan_outgoing(head: RequestHead, body: bytes, decision: Decision, is_decoded: bool, pool: Pool) -> Outgoing:
+def plan_outgoing(
+    head: RequestHead, body: bytes, decision: Decision, is_decoded: bool, pool: Pool
+) -> Outgoing:
     """Plan a request that a route has read. `is_decoded` says that its body came compressed."""
     document = decision.document
     replaced: dict[bytes, bytes | None] = {}
     route = decision.route
-    if route is not None and decision.is_stream and route.usage is UsageMode.ASK and decision.dialect is not None:
+    if (
+        route is not None
+        and decision.is_stream
+        and route.usage is UsageMode.ASK
+        and decision.dialect is not None
+    ):
         # A compressed stream could be neither read for timing nor freed of the usage event asked for.
         if b"accept-encoding" in head.fields:
             replaced[b"accept-encoding"] = b"identity"

@@ -6,12 +6,12 @@ failure still becomes a true status; afterwards it becomes an explicit error eve
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Protocol
 
 from proxy.core.clock import Clock
 from proxy.core.errors import UPSTREAM_CLOSED, ProxyError
 from proxy.core.exchange import Exchange
+from proxy.dialects.dialect import Dialect
 from proxy.edge.answer import Answer
 from proxy.edge.errors import error_response
 from proxy.edge.event_tap import EventTap
@@ -25,8 +25,13 @@ from proxy.policy.model import HeaderLevel
 MAX_HELD_BYTES = 256 * 1024
 """A body or a run of contentless events larger than this is not held any longer."""
 
+AFTER_LAST_EVENT_SECONDS = 1.0
+"""How long an upstream may take to end its answer after the terminal event."""
+
 _HEARTBEAT = b": keep-alive\n\n"
-_SYNTHETIC_HEAD = ResponseHead(200, b"OK", [(b"content-type", b"Content-Type", b"text/event-stream; charset=utf-8")])
+_SYNTHETIC_HEAD = ResponseHead(
+    200, b"OK", [(b"content-type", b"Content-Type", b"text/event-stream; charset=utf-8")]
+)
 
 
 class RelayContext(Protocol):
@@ -87,7 +92,9 @@ class Relay:
         self._exchange = exchange
         self._decision = decision
         self._head: ResponseHead | None = None
-        self._heartbeat_seconds = route.heartbeat_seconds if route is not None and decision.is_stream else None
+        self._heartbeat_seconds = (
+            route.heartbeat_seconds if route is not None and decision.is_stream else None
+        )
         self._heartbeat_at = NEVER
         self._held: list[bytes] = []
         self._held_bytes = 0
@@ -121,7 +128,7 @@ class Relay:
         if route is not None and dialect is not None and is_plain(head):
             if is_event_stream(head):
                 self._is_stream = True
-                self._tap = EventTap(dialect, decision.asks_usage)
+                self._tap = self._new_tap(dialect)
                 holds = head.status < 300
             elif is_json(head):
                 holds = (head.content_length or 0) <= MAX_HELD_BYTES
@@ -137,10 +144,13 @@ class Relay:
         """The status is spent: an event stream goes on, anything else becomes an error event."""
         dialect = self._decision.dialect
         if head.status < 300 and is_event_stream(head) and is_plain(head) and dialect is not None:
-            self._tap = EventTap(dialect, self._decision.asks_usage)
+            self._tap = self._new_tap(dialect)
             return
         message = f"The upstream answered with status {head.status} after the stream had been opened."
         self.failed(ProxyError(UPSTREAM_CLOSED, message))
+
+    def _new_tap(self, dialect: Dialect) -> EventTap:
+        return EventTap(dialect, self._decision.asks_usage, watches_ids=self._adds_comments)
 
     def body_received(self, data: bytes) -> None:
         """Pass body bytes on, or hold them."""
@@ -154,16 +164,21 @@ class Relay:
             self._answer.write(tap.feed(data))
             if not had_content and tap.has_content:
                 self._exchange.first_token_at = self._context.clock.monotonic()
-            return
+        else:
+            self._hold(data, tap)
+        if tap is not None and tap.is_terminal and self.deadline == NEVER:
+            self.deadline = self._context.deadlines.after(AFTER_LAST_EVENT_SECONDS)
+            self._watch()
+
+    def _hold(self, data: bytes, tap: EventTap | None) -> None:
         if tap is not None:
             data = tap.feed(data)
         self._held.append(data)
         self._held_bytes += len(data)
         if tap is not None and tap.has_content:
-            exchange = self._exchange
-            exchange.first_token_at = self._context.clock.monotonic()
+            self._exchange.first_token_at = self._context.clock.monotonic()
             self._commit()
-        elif self._held_bytes > MAX_HELD_BYTES or (tap is not None and tap.has_error):
+        elif self._held_bytes > MAX_HELD_BYTES or (tap is not None and (tap.has_error or tap.is_terminal)):
             self._commit()
 
     def response_ended(self) -> None:
@@ -186,7 +201,7 @@ class Relay:
         tap = self._tap
         if tap is not None:
             self._read_stream(tap)
-        if tap is not None and tap.is_complete:
+        if tap is not None and self._is_whole(tap):
             # The upstream died after its last word: nothing is missing but the end of the connection.
             self._end_complete(tap)
             return
@@ -210,20 +225,29 @@ class Relay:
         rest = tap.finish()
         self._read_stream(tap)
         status = self._head.status if self._head is not None else 200
-        if tap.is_complete or tap.has_error or not tap.has_events or status >= 300:
+        is_no_stream = status >= 300 or not (tap.has_events or self._decision.is_stream)
+        if self._is_whole(tap) or tap.has_error or is_no_stream:
             self._write(rest)
             if tap.has_error:
                 self._exchange.error = "upstream_error_event"
-            self._end_complete(tap)
+            self._end_complete(tap, is_torn=bool(rest))
         else:
             message = "The upstream ended its stream before the answer was complete."
             self.failed(ProxyError(UPSTREAM_CLOSED, message))
 
-    def _end_complete(self, tap: EventTap) -> None:
+    def _is_whole(self, tap: EventTap) -> bool:
+        """Tell whether the last word was said: the terminal event, or a finish reason for every choice."""
+        if tap.is_terminal or not tap.finished_choices:
+            return tap.is_terminal
+        dialect, document = self._decision.dialect, self._decision.document
+        return dialect is None or document is None or tap.finished_choices >= dialect.choices(document)
+
+    def _end_complete(self, tap: EventTap, is_torn: bool = False) -> None:
         if not self._answer.has_begun:
             self._commit()
         route = self._decision.route
-        if route is not None and route.timing_comment and not tap.has_id:
+        may_add = tap.is_between_events and not is_torn and not tap.has_id
+        if route is not None and route.timing_comment and may_add:
             self._answer.write(timing_comment(self._exchange))
         self._answer.end()
         self._finish()
@@ -234,7 +258,9 @@ class Relay:
         if self._is_stream and self._tap is not None and dialect is not None:
             if self._tap.drop_unfinished():
                 self._answer.write(b"\n\n")
-            self._answer.write(dialect.error_event(error.message, error.kind.code, self._tap.next_sequence_number()))
+            self._answer.write(
+                dialect.error_event(error.message, error.kind.code, self._tap.next_sequence_number())
+            )
         elif self._is_stream and dialect is not None and self._head is None:
             self._answer.write(dialect.error_event(error.message, error.kind.code, None))
         self._answer.break_off()
@@ -246,7 +272,7 @@ class Relay:
         tap = self._tap
         if tap is not None:
             self._read_stream(tap)
-        if tap is None or not tap.is_complete:
+        if tap is None or not self._is_whole(tap):
             exchange.error = "client_closed"
         self._finish()
 
@@ -258,6 +284,11 @@ class Relay:
             self._owner.relay_done()
 
     # --- commitment -----------------------------------------------------------------------------------
+
+    @property
+    def _adds_comments(self) -> bool:
+        route = self._decision.route
+        return route is not None and (route.timing_comment or self._heartbeat_seconds is not None)
 
     @property
     def _level(self) -> HeaderLevel:
@@ -273,14 +304,12 @@ class Relay:
         exchange = self._exchange
         now = self._context.clock.monotonic()
         if self._is_watched:
-            exchange.held_seconds = (exchange.ended_at or exchange.first_token_at or now) - exchange.first_byte_at
+            exchange.held_seconds = (
+                exchange.ended_at or exchange.first_token_at or now
+            ) - exchange.first_byte_at
         report = report_headers(exchange, self._level, now, head)
-        is_rewritten = self._tap is not None and self._decision.asks_usage
-        route = self._decision.route
-        is_extended = self._is_stream and route is not None and (
-            route.timing_comment or self._heartbeat_seconds is not None
-        )
-        self._answer.begin(head, report, self._is_stream, is_rewritten or is_extended)
+        # A stream that is read may need an error event at its end, which no announced length could hold.
+        self._answer.begin(head, report, self._is_stream, is_rewritten=self._tap is not None)
         held, self._held = self._held, []
         for data in held:
             self._answer.write(data)
@@ -297,10 +326,10 @@ class Relay:
             self._context.deadlines.add(self)
 
     def sweep(self, now: float) -> None:
-        """Commit a head that was held long enough; write a heartbeat into a silence."""
-        if now >= self.deadline and not self._answer.has_begun:
-            self._commit()
-        if self._heartbeat_seconds is None:
+        """Commit a head that was held long enough; write a heartbeat into a silence; end a finished stream."""
+        if now >= self.deadline:
+            self._expired()
+        if self._heartbeat_seconds is None or self.is_over:
             return
         if not self._was_silent:
             self._was_silent = True
@@ -308,6 +337,13 @@ class Relay:
         elif now >= self._heartbeat_at:
             self._heartbeat_at = self._context.deadlines.after(self._heartbeat_seconds)
             self._beat()
+
+    def _expired(self) -> None:
+        if not self._answer.has_begun:
+            self._commit()
+        elif self._tap is not None and self._tap.is_terminal:
+            # Some upstreams leave the connection open after their last word.
+            self.response_ended()
 
     def _beat(self) -> None:
         tap = self._tap
@@ -318,7 +354,9 @@ class Relay:
                 self._answer.begin(_SYNTHETIC_HEAD, report, True, True)
             else:
                 self._commit()
-        if self._is_stream and (tap is None or (tap.is_between_events and not tap.has_id)):
+        # Without a tap nothing is known about where events end, unless none has come yet.
+        is_safe = self._head is None if tap is None else tap.is_between_events and not tap.has_id
+        if self._is_stream and is_safe:
             self._answer.write(_HEARTBEAT)
 
     # --- reading --------------------------------------------------------------------------------------

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from urllib.parse import quote
 
-from proxy.core.decision import StepReport, StepStatus
+from proxy.core.decision import LaneDecision, StepReport, StepStatus, UrgencyDecision
 from proxy.core.exchange import Exchange
 from proxy.http.head import ResponseHead
 from proxy.policy.model import HeaderLevel
@@ -20,32 +21,39 @@ def report_headers(exchange: Exchange, level: HeaderLevel, now: float, head: Res
     if level is HeaderLevel.OFF:
         exchange.measure_overhead(now)
         return b""
-    lines = [f"x-weir-request-id: {exchange.request_id}\r\n"]
+    lines = ""
     if level is HeaderLevel.FULL:
-        lines.append(_decision_lines(exchange))
-    lines.append(_timing_lines(exchange, now))
-    text = "".join(lines).encode("ascii")
+        lines = _decision_lines(
+            exchange.route, exchange.policy_version, exchange.urgency, exchange.lane, exchange.steps
+        )
+        if exchange.tokens_after is not None:
+            before = f", in_before={exchange.tokens_before}" if exchange.tokens_before is not None else ""
+            lines += f"x-weir-tokens: in={exchange.tokens_after}{before}\r\n"
+    timing = _timing_lines(exchange, now)
+    text = f"x-weir-request-id: {exchange.request_id}\r\n{lines}{timing}".encode("ascii")
     if head is not None and head.fields.get(b"access-control-allow-origin"):
         text += b"Access-Control-Expose-Headers: " + EXPOSED + b"\r\n"
     return text
 
 
-def _decision_lines(exchange: Exchange) -> str:
-    lines = ""
-    if exchange.route:
-        lines = f"x-weir-route: {quote(exchange.route, safe=_SAFE)}\r\n"
-    if exchange.policy_version:
-        lines += f"x-weir-policy: {exchange.policy_version}\r\n"
-    urgency, lane = exchange.urgency, exchange.lane
+@lru_cache(maxsize=1024)
+def _decision_lines(
+    route: str,
+    policy_version: str,
+    urgency: UrgencyDecision | None,
+    lane: LaneDecision | None,
+    steps: tuple[StepReport, ...],
+) -> str:
+    """Return what recurs from request to request: who decided what, and why."""
+    lines = f"x-weir-route: {quote(route, safe=_SAFE)}\r\n" if route else ""
+    if policy_version:
+        lines += f"x-weir-policy: {policy_version}\r\n"
     if urgency is not None:
         lines += f"x-weir-urgency: {urgency.value.value}; reason={_string(urgency.reason)}\r\n"
     if lane is not None:
         lines += f"x-weir-lane: {lane.value.value}; reason={_string(lane.reason)}\r\n"
-    if exchange.steps:
-        lines += f"x-weir-steps: {', '.join(map(_step, exchange.steps))}\r\n"
-    if exchange.tokens_after is not None:
-        before = f", in_before={exchange.tokens_before}" if exchange.tokens_before is not None else ""
-        lines += f"x-weir-tokens: in={exchange.tokens_after}{before}\r\n"
+    if steps:
+        lines += f"x-weir-steps: {', '.join(map(_step, steps))}\r\n"
     return lines
 
 
@@ -54,7 +62,9 @@ def _timing_lines(exchange: Exchange, now: float) -> str:
     extra = ""
     if exchange.decided_at:
         entries = f"steps;dur={exchange.steps_seconds * 1000:.3f}, "
-    entries += f"queue;dur={exchange.queue_seconds * 1000:.3f}, connect;dur={exchange.connect_seconds * 1000:.3f}"
+    entries += (
+        f"queue;dur={exchange.queue_seconds * 1000:.3f}, connect;dur={exchange.connect_seconds * 1000:.3f}"
+    )
     first_byte_seconds, ttft_seconds = exchange.first_byte_seconds, exchange.ttft_seconds
     if first_byte_seconds is not None:
         entries += f", first_byte;dur={first_byte_seconds * 1000:.3f}"

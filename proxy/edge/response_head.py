@@ -35,20 +35,21 @@ def write_response_head(
     """
     keeps_length = framing is Framing.LENGTH or framing is Framing.NONE
     dropped = _DROPPED if keeps_length else _DROPPED_WITH_LENGTH
-    listed = connection_options(head.fields, head.headers)
-    if listed:
-        dropped = dropped | listed
-    lines = [b"HTTP/1.1 %d %b\r\n" % (head.status, head.reason)]
-    lines += [b"%b: %b\r\n" % (name, value) for lower, name, value in head.headers if lower not in dropped]
+    if b"connection" in head.fields:
+        dropped = dropped | connection_options(head.fields, head.headers)
+    parts = [b"HTTP/1.1 %d " % head.status, head.reason, b"\r\n"]
+    for lower, name, value in head.headers:
+        if lower not in dropped:
+            parts += (name, b": ", value, b"\r\n")
     if is_stream:
         if b"cache-control" not in head.fields:
-            lines.append(b"Cache-Control: no-cache\r\n")
+            parts.append(b"Cache-Control: no-cache, no-transform\r\n")
         if b"x-accel-buffering" not in head.fields:
-            lines.append(b"X-Accel-Buffering: no\r\n")
-    lines.append(report)
+            parts.append(b"X-Accel-Buffering: no\r\n")
+    parts.append(report)
     if framing is Framing.CHUNKED:
-        lines.append(b"Transfer-Encoding: chunked\r\n")
+        parts.append(b"Transfer-Encoding: chunked\r\n")
     if not keep_alive or framing is Framing.CLOSE:
-        lines.append(b"Connection: close\r\n")
-    lines.append(b"\r\n")
-    return b"".join(lines)
+        parts.append(b"Connection: close\r\n")
+    parts.append(b"\r\n")
+    return b"".join(parts)

@@ -39,6 +39,7 @@ class EdgeService:
         self.stream_lane = stream_lane
         self.routing = routing
         self.connections: set[ServerConnection] = set()
+        self.tunnels: set[asyncio.Transport] = set()
         self.is_draining = False
         self._tasks: set[asyncio.Task[None]] = set()
         self._in_route: dict[str, int] = {}

@@ -32,11 +32,11 @@ _log = logging.getLogger("weir")
 
 @dataclass(frozen=True, slots=True)
 class WaitLimits:
-    """How long one response may take, in seconds; `None` is no limit."""
+    """How long one response may take, in seconds; `NEVER` is no limit."""
 
-    first_byte: float | None = None
-    idle: float | None = None
-    total: float | None = None
+    first_byte: float = NEVER
+    idle: float = NEVER
+    total: float = NEVER
 
 
 class ResponseHandler(Protocol):
@@ -127,7 +127,7 @@ class ClientConnection(asyncio.Protocol):
         self._is_request_sent = False
         self._waiting_for = wait
         self._baseline_bytes = acknowledged_bytes(self.transport) if self._is_tls else self._written_bytes
-        self._total_deadline = self._deadlines.after(wait.total)
+        self._total_deadline = self._deadlines.horizon + wait.total
         self.deadline = self._total_deadline
 
     def write(self, data: bytes) -> None:
@@ -284,8 +284,9 @@ class ClientConnection(asyncio.Protocol):
         self._deadlines.discard(self)
         self._owner.lost(self)
 
-    def _expire_in(self, seconds: float | None) -> None:
-        self.deadline = min(self._deadlines.after(seconds), self._total_deadline)
+    def _expire_in(self, seconds: float) -> None:
+        due = self._deadlines.horizon + seconds
+        self.deadline = due if due < self._total_deadline else self._total_deadline
 
     def sweep(self, now: float) -> None:
         """Enforce the limit that is running: first byte, idle or total."""

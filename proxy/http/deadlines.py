@@ -1,8 +1,9 @@
 """One coarse timer for all connections: a sweep instead of a timer per request.
 
 A guarded object carries the absolute `deadline` (monotonic seconds, `inf` for none) that it keeps up to date
-itself, and looks at the clock when it is swept. `now` is the time
-of the last sweep, so `after` adds an interval: a deadline fires up to two intervals late, never early.
+itself, and looks at the clock when it is swept. `horizon` lies one
+interval after the last sweep, never before now: a deadline counted from it fires up to two intervals late,
+never early, and costs no look at the clock.
 """
 
 from __future__ import annotations
@@ -33,11 +34,11 @@ class Deadlines:
         self._interval_seconds = interval_seconds
         self._guarded: set[Guarded] = set()
         self._timer: asyncio.TimerHandle | None = None
-        self.now = clock.monotonic()
+        self.horizon = clock.monotonic() + interval_seconds
 
     def after(self, seconds: float | None) -> float:
         """Return the deadline `seconds` from now, `NEVER` for `None`; at most two intervals late."""
-        return NEVER if seconds is None else self.now + self._interval_seconds + seconds
+        return NEVER if seconds is None else self.horizon + seconds
 
     def start(self) -> None:
         """Begin sweeping."""
@@ -62,7 +63,8 @@ class Deadlines:
 
     def sweep(self) -> None:
         """Let every guarded object look at the clock once."""
-        now = self.now = self._clock.monotonic()
+        now = self._clock.monotonic()
+        self.horizon = now + self._interval_seconds
         for item in tuple(self._guarded):
             item.sweep(now)
 

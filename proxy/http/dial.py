@@ -69,7 +69,7 @@ async def dial(
             return await _dial(loop, address, factory)
     except TimeoutError:
         raise _failure(UPSTREAM_CONNECT_TIMEOUT, "The connection to the upstream was not made in time.") from None
-    except socket.gaierror:
+    except (socket.gaierror, UnicodeError):  # the latter for a name that IDNA cannot encode
         raise _failure(UPSTREAM_DNS, "The upstream's host name could not be resolved.") from None
     except ssl.SSLError as problem:
         reason = problem.reason or "handshake failed"

@@ -66,6 +66,7 @@ class RequestReader:
 
     def feed(self, data: bytes) -> None:
         """Read `data`."""
+        self._head_bytes += len(data)
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserUpgrade as upgrade:
@@ -73,41 +74,30 @@ class RequestReader:
             self.after_upgrade = data[upgrade.args[0] :]
         except httptools.HttpParserError as problem:
             self.failure = _failure_of(problem)
-        if self.is_in_head and self.failure is None:
-            self._count_unfinished_head(len(data))
-
-    def _count_unfinished_head(self, count: int) -> None:
-        # A header line that never ends raises no event, so the raw bytes are what can be bounded.
-        self._head_bytes += count
-        if self._head_bytes > 2 * self._limits.head_bytes:
+        if not self.is_in_head:
+            self._head_bytes = 0
+        elif self._head_bytes > 2 * self._limits.head_bytes and self.failure is None:
+            # A header line that never ends raises no event, so the raw bytes are what is bounded here.
             self.failure = _too_large()
 
     def on_message_begin(self) -> None:
         """Start an empty head."""
         self._headers = []
         self._target = b""
-        self._head_bytes = 0
         self.is_in_head = True
 
     def on_url(self, url: bytes) -> None:
         """Collect the request target, which may come in pieces."""
         self._target += url
-        self._head_bytes += len(url)
-        if self._head_bytes > self._limits.head_bytes:
-            raise _too_large()
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """Collect one header line. Trailers are dropped: nothing downstream of here may trust them."""
-        if not self.is_in_head:
-            return
+        """Collect one header line. Trailers go nowhere: nobody may trust them."""
         self._headers.append((name.lower(), name, value))
-        self._head_bytes += len(name) + len(value) + 4
-        if self._head_bytes > self._limits.head_bytes or len(self._headers) > self._limits.header_count:
-            raise _too_large()
 
     def on_headers_complete(self) -> None:
         """Close the head."""
         self.is_in_head = False
+        self._check_size()
         parser = self._parser
         head = RequestHead(
             parser.get_method(),
@@ -118,7 +108,18 @@ class RequestReader:
             parser.should_upgrade(),
         )
         _refuse_ambiguous(head)
+        self._headers = []
         self.queue.append(Incoming(head))
+
+    def _check_size(self) -> None:
+        limits = self._limits
+        if len(self._headers) > limits.header_count:
+            raise _too_large()
+        if self._head_bytes > limits.head_bytes:
+            # What was read may include a body: only now is counting worth it.
+            lines_bytes = sum(len(name) + len(value) + 4 for name, _, value in self._headers)
+            if len(self._target) + lines_bytes > limits.head_bytes:
+                raise _too_large()
 
     def on_body(self, body: bytes) -> None:
         """Collect body bytes."""
@@ -136,7 +137,10 @@ def _refuse_ambiguous(head: RequestHead) -> None:
     coding = head.fields.get(b"transfer-encoding")
     if coding is not None and (coding.lower() != b"chunked" or head.version == "1.0"):
         raise ProxyError(BAD_REQUEST, "Only the chunked transfer coding is supported.")
-    hosts = sum(1 for lower, _, _ in head.headers if lower == b"host")
+    if b"host" not in head.fields:
+        hosts = 0
+    else:
+        hosts = [header[0] for header in head.headers].count(b"host")
     if hosts > 1 or (hosts == 0 and head.version == "1.1"):
         raise ProxyError(BAD_REQUEST, "A request must have exactly one Host header.")
 

@@ -56,6 +56,7 @@ class ResponseReader:
 
     def feed(self, data: bytes) -> None:
         """Read `data`."""
+        self._head_bytes += len(data)
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserUpgrade as upgrade:
@@ -63,10 +64,10 @@ class ResponseReader:
         except httptools.HttpParserError as problem:
             context = problem.__context__
             self.failure = context if isinstance(context, ProxyError) else _malformed(str(problem))
-        if self._is_in_head and self.failure is None:
-            self._head_bytes += len(data)
-            if self._head_bytes > 2 * self._limits.head_bytes:
-                self.failure = _too_large()
+        if not self._is_in_head:
+            self._head_bytes = 0
+        elif self._head_bytes > 2 * self._limits.head_bytes and self.failure is None:
+            self.failure = _too_large()
 
     def on_message_begin(self) -> None:
         """Start an empty head; a second response to one request is a fault of the upstream."""
@@ -74,33 +75,27 @@ class ResponseReader:
             raise _malformed("more bytes than one response")
         self._headers = []
         self._reason = b""
-        self._head_bytes = 0
         self._is_in_head = True
 
     def on_status(self, status: bytes) -> None:
         """Collect the reason phrase."""
         self._reason += status
-        self._count(len(status))
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """Collect one header line; trailers are dropped."""
-        if self._is_in_head:
-            self._headers.append((name.lower(), name, value))
-            self._count(len(name) + len(value) + 4)
-
-    def _count(self, count: int) -> None:
-        self._head_bytes += count
-        if self._head_bytes > self._limits.head_bytes or len(self._headers) > self._limits.header_count:
-            raise _too_large()
+        """Collect one header line; trailers go nowhere."""
+        self._headers.append((name.lower(), name, value))
 
     def on_headers_complete(self) -> None:
         """Close the head; interim responses other than 101 are dropped."""
         self._is_in_head = False
+        headers, self._headers = self._headers, []
+        if len(headers) > self._limits.header_count or self._is_too_large(headers):
+            raise _too_large()
         parser = self._parser
         status = parser.get_status_code()
         if 100 <= status < 200 and status != 101:
             return
-        head = ResponseHead(status, self._reason, self._headers, parser.should_keep_alive())
+        head = ResponseHead(status, self._reason, headers, parser.should_keep_alive())
         self.head = head
         if not self.expects_body or status in (101, 204, 304):
             # httptools cannot be told that no body follows whatever the headers say: a fresh parser is.
@@ -108,6 +103,12 @@ class ResponseReader:
             self._parser = httptools.HttpResponseParser(self)
         elif b"content-length" not in head.fields and b"transfer-encoding" not in head.fields:
             self.until_close = True
+
+    def _is_too_large(self, headers: list[Header]) -> bool:
+        limit_bytes = self._limits.head_bytes
+        if self._head_bytes <= limit_bytes:
+            return False
+        return sum(len(name) + len(value) + 4 for name, _, value in headers) > limit_bytes
 
     def on_body(self, body: bytes) -> None:
         """Collect body bytes."""

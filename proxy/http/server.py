@@ -285,6 +285,11 @@ class ServerConnection(asyncio.Protocol):
         """Whether no request is being read or answered."""
         return self._handler is None and not self._reader.queue and not self._reader.is_in_head
 
+    @property
+    def closes_next(self) -> bool:
+        """Whether the connection ends with its current request because the process is stopping."""
+        return self._service.is_draining
+
     # --- ends -----------------------------------------------------------------------------------------
 
     def sweep(self, now: float) -> None:
@@ -335,7 +340,7 @@ class ServerConnection(asyncio.Protocol):
             self.transport.close()
 
     def _expire_in(self, seconds: float) -> None:
-        self.deadline = self._service.deadlines.after(seconds)
+        self.deadline = self._service.deadlines.horizon + seconds
 
     def _pause_reading(self) -> None:
         if not self._is_reading_paused:

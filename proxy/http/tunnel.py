@@ -26,13 +26,8 @@ class TunnelEnd(asyncio.Protocol):
         self.received_bytes += len(data)
         self._peer.transport.write(data)
 
-    def eof_received(self) -> bool:
-        """Pass the end of one direction on; the other may still flow."""
-        peer = self._peer.transport
-        if peer.can_write_eof() and not peer.is_closing():
-            peer.write_eof()
-            return True
-        return False
+    def eof_received(self) -> None:
+        """A side that closes is gone, as it is on HTTP: this transport closes, and the peer's with it."""
 
     def pause_writing(self) -> None:
         """This side takes no more: stop reading from the peer."""

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Protocol
+
+import msgspec
 
 from proxy.core.exchange import Exchange
 from proxy.http.client import ResponseHandler
@@ -14,8 +15,7 @@ from proxy.upstream.pool import Pool
 from proxy.upstream.request_head import BodyPlan
 
 
-@dataclass(frozen=True, slots=True)
-class Rewrite:
+class Rewrite(msgspec.Struct, frozen=True):
     """How to take back what a policy changed, should the upstream refuse it.
 
     `added` names parameters that the caller had not sent. `without(param)` is the body less one of them.
@@ -28,8 +28,7 @@ class Rewrite:
     original: bytes | None
 
 
-@dataclass(frozen=True, slots=True)
-class Outgoing:
+class Outgoing(msgspec.Struct, frozen=True):
     """A request on its way. `body` is `None` when it is streamed through `Call.send_body`."""
 
     head: RequestHead

@@ -71,7 +71,9 @@ class StreamCall:
         "_timer",
     )
 
-    def __init__(self, lane: StreamLane, outgoing: Outgoing, exchange: Exchange, reply: ResponseHandler) -> None:
+    def __init__(
+        self, lane: StreamLane, outgoing: Outgoing, exchange: Exchange, reply: ResponseHandler
+    ) -> None:
         self._lane = lane
         self._outgoing = outgoing
         self._exchange = exchange

@@ -39,11 +39,19 @@ class AccessLog:
         """Whether records go anywhere."""
         return self._descriptor is not None
 
+    @property
+    def is_json(self) -> bool:
+        """Whether `write_line` may be used."""
+        return self._descriptor is not None and not self._as_text
+
     def write(self, record: dict[str, Any]) -> None:
         """Take one record; never blocks on the sink."""
         if self._descriptor is None:
             return
-        line = _text(record) if self._as_text else _json(record)
+        self.write_line(_text(record) if self._as_text else _json(record))
+
+    def write_line(self, line: bytes) -> None:
+        """Take one line, its end included."""
         with self._lock:
             if self._buffered_bytes + len(line) > _MAX_BUFFERED_BYTES:
                 self.dropped += 1

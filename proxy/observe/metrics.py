@@ -43,9 +43,15 @@ class Metrics:
 
     def observe(self, metric: Metric, labels: Labels, value: float) -> None:
         """Add one observation to a histogram."""
-        cell = self._cell(metric, labels, len(metric.bounds) + 2)
-        cell[bisect_left(metric.bounds, value)] += 1
-        cell[-1] += value
+        observe_into(self.histogram(metric, labels), metric.bounds, value)
+
+    def counter(self, metric: Metric, labels: Labels) -> list[float]:
+        """Return a counter's cell, for those who add to it often: `cell[0] += 1`."""
+        return self._cell(metric, labels, 1)
+
+    def histogram(self, metric: Metric, labels: Labels) -> list[float]:
+        """Return a histogram's cell, for those who add to it often with `observe_into`."""
+        return self._cell(metric, labels, len(metric.bounds) + 2)
 
     def _cell(self, metric: Metric, labels: Labels, size: int) -> list[float]:
         series = self._values[metric.name]
@@ -62,6 +68,12 @@ class Metrics:
             name: [(list(labels), list(cell)) for labels, cell in series.items()]
             for name, series in self._values.items()
         }
+
+
+def observe_into(cell: list[float], bounds: tuple[float, ...], value: float) -> None:
+    """Add one observation to a histogram's cell."""
+    cell[bisect_left(bounds, value)] += 1
+    cell[-1] += value
 
 
 def merge(snapshots: Iterable[Snapshot]) -> Snapshot:

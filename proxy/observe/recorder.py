@@ -1,19 +1,28 @@
-"""Turn an ended exchange into its access-log record and its metrics. Called exactly once per exchange."""
+"""Turn an ended exchange into its metrics and its access-log line. Called exactly once per exchange."""
 
 from __future__ import annotations
-
-from datetime import UTC, datetime
-from typing import Any
 
 from proxy.core.clock import Clock
 from proxy.core.decision import StepReport
 from proxy.core.exchange import Exchange
 from proxy.observe import catalogue as m
 from proxy.observe.access_log import AccessLog
-from proxy.observe.metrics import OTHER, Metrics
+from proxy.observe.log_line import exchange_words, log_line, refusal_record
+from proxy.observe.metrics import OTHER, Metrics, observe_into
 
 _CAP_REASONS = frozenset({"length", "max_tokens", "max_output_tokens", "incomplete"})
-_MAX_MODEL_CHARS = 200
+_MAX_SERIES = 4_096
+
+
+class _Series:
+    """The cells that every exchange of one route, model, lane and status class adds to."""
+
+    __slots__ = ("overhead", "requests", "total")
+
+    def __init__(self, metrics: Metrics, route: str, model: str, lane: str, status: str) -> None:
+        self.requests = metrics.counter(m.REQUESTS, (route, lane, status))
+        self.total = metrics.histogram(m.TOTAL, (route, model))
+        self.overhead = metrics.histogram(m.OVERHEAD, (route,))
 
 
 class Recorder:
@@ -23,6 +32,7 @@ class Recorder:
         self.metrics = metrics
         self._access_log = access_log
         self._clock = clock
+        self._series: dict[tuple[str, str, str, int], _Series] = {}
         self.models: frozenset[str] = frozenset()
         self.in_flight = 0
 
@@ -34,41 +44,59 @@ class Recorder:
         """Count and log an exchange that `begun` was called for."""
         self.in_flight -= 1
         self._count(exchange)
-        if self._access_log.is_on:
-            self._access_log.write(self._line(exchange))
+        if self._access_log.is_json:
+            self._access_log.write_line(log_line(exchange, self._clock.wall()))
+        elif self._access_log.is_on:
+            self._access_log.write(exchange_words(exchange, self._clock.wall()))
 
     def refused(self, code: str, status: int) -> None:
         """Count and log a request that could not even be read."""
         self.metrics.add(m.REQUESTS, ("", "", f"{status // 100}xx"))
         self.metrics.add(m.ERRORS, (code,))
         if self._access_log.is_on:
-            self._access_log.write({"time": self._now(), "status": status, "error": code})
-
-    def _now(self) -> str:
-        return datetime.fromtimestamp(self._clock.wall(), UTC).isoformat(timespec="milliseconds")
+            self._access_log.write(refusal_record(code, status, self._clock.wall()))
 
     def _count(self, exchange: Exchange) -> None:
+        model = exchange.model
+        if model and model not in self.models:
+            model = OTHER
+        lane = exchange.lane
+        lane_name = lane.value._value_ if lane is not None else ""
+        key = (exchange.route, model, lane_name, exchange.status // 100)
+        series = self._series.get(key)
+        if series is None:
+            series = self._new_series(key)
+        series.requests[0] += 1
+        observe_into(series.total, m.TOTAL.bounds, exchange.total_seconds)
+        observe_into(series.overhead, m.OVERHEAD.bounds, exchange.overhead_seconds)
         metrics = self.metrics
-        route = exchange.route
-        model = exchange.model if exchange.model in self.models else OTHER if exchange.model else ""
-        lane = exchange.lane.value.value if exchange.lane is not None else ""
-        metrics.add(m.REQUESTS, (route, lane, f"{exchange.status // 100}xx" if exchange.status else "none"))
-        metrics.observe(m.TOTAL, (route, model), exchange.total_seconds)
-        metrics.observe(m.OVERHEAD, (route,), exchange.overhead_seconds)
-        if exchange.lane is not None and route:
-            metrics.add(m.LANES, (lane, exchange.lane.reason))
+        if lane is not None and exchange.route:
+            metrics.add(m.LANES, (lane_name, lane.reason))
+        for step in exchange.steps:
+            self._count_step(exchange.route, step)
+        if exchange.usage is not None:
+            self._count_usage(exchange, exchange.route, model)
+        if exchange.is_stream:
+            self._count_stream(exchange, (exchange.route, model))
+        if exchange.error or exchange.queue_seconds or exchange.retries:
+            self._count_trouble(exchange)
+
+    def _new_series(self, key: tuple[str, str, str, int]) -> _Series:
+        if len(self._series) >= _MAX_SERIES:
+            self._series.clear()
+        route, model, lane, status_class = key
+        status = f"{status_class}xx" if status_class else "none"
+        series = self._series[key] = _Series(self.metrics, route, model, lane, status)
+        return series
+
+    def _count_trouble(self, exchange: Exchange) -> None:
+        metrics = self.metrics
         if exchange.error:
             metrics.add(m.ERRORS, (exchange.error,))
         if exchange.queue_seconds:
-            metrics.observe(m.QUEUE, (route,), exchange.queue_seconds)
+            metrics.observe(m.QUEUE, (exchange.route,), exchange.queue_seconds)
         if exchange.retries:
             metrics.add(m.RETRIES, (exchange.upstream,), exchange.retries)
-        if exchange.is_stream:
-            self._count_stream(exchange, (route, model))
-        for step in exchange.steps:
-            self._count_step(route, step)
-        if exchange.usage is not None:
-            self._count_usage(exchange, route, model)
 
     def _count_stream(self, exchange: Exchange, labels: tuple[str, str]) -> None:
         ttft_seconds, tpot_seconds = exchange.ttft_seconds, exchange.tpot_seconds
@@ -78,7 +106,7 @@ class Recorder:
             self.metrics.observe(m.TPOT, labels, tpot_seconds)
 
     def _count_step(self, route: str, step: StepReport) -> None:
-        self.metrics.add(m.STEPS, (step.name, step.status.value))
+        self.metrics.add(m.STEPS, (step.name, step.status._value_))
         for key, value in step.detail:
             if key == "saved" and isinstance(value, int):
                 self.metrics.add(m.TOKENS_SAVED, (route, step.name), value)
@@ -87,64 +115,18 @@ class Recorder:
         usage = exchange.usage
         if usage is None:
             return
-        for kind, tokens in (
-            ("input", usage.input_tokens),
-            ("output", usage.output_tokens),
-            ("cached", usage.cached_tokens),
-            ("cache_write", usage.cache_write_tokens),
-            ("reasoning", usage.reasoning_tokens),
-        ):
+        metrics = self.metrics
+        for kind, tokens in (("input", usage.input_tokens), ("output", usage.output_tokens)):
             if tokens:
-                self.metrics.add(m.TOKENS, (route, model, kind), tokens)
-                if kind in ("input", "output"):
-                    self.metrics.observe(m.TOKEN_USAGE, (route, model, kind), tokens)
+                metrics.add(m.TOKENS, (route, model, kind), tokens)
+                metrics.observe(m.TOKEN_USAGE, (route, model, kind), tokens)
+        if usage.cached_tokens or usage.cache_write_tokens or usage.reasoning_tokens:
+            for kind, tokens in (
+                ("cached", usage.cached_tokens),
+                ("cache_write", usage.cache_write_tokens),
+                ("reasoning", usage.reasoning_tokens),
+            ):
+                if tokens:
+                    metrics.add(m.TOKENS, (route, model, kind), tokens)
         if exchange.was_empty and exchange.finish_reason in _CAP_REASONS:
-            self.metrics.add(m.CAPPED_EMPTY, (route,))
-
-    def _line(self, exchange: Exchange) -> dict[str, Any]:
-        usage = exchange.usage
-        urgency, lane = exchange.urgency, exchange.lane
-        return {
-            "time": self._now(),
-            "request_id": exchange.request_id,
-            "method": exchange.method,
-            "path": exchange.path,
-            "route": exchange.route or None,
-            "policy": exchange.policy_version,
-            "urgency": urgency.value.value if urgency is not None else None,
-            "urgency_reason": urgency.reason if urgency is not None else None,
-            "lane": lane.value.value if lane is not None else None,
-            "lane_reason": lane.reason if lane is not None else None,
-            "steps": [_step_words(step) for step in exchange.steps],
-            "model": exchange.model[:_MAX_MODEL_CHARS] or None,
-            "stream": exchange.is_stream,
-            "status": exchange.status or None,
-            "error": exchange.error or None,
-            "upstream": exchange.upstream or None,
-            "upstream_status": exchange.upstream_status or None,
-            "retries": exchange.retries,
-            "finish_reason": exchange.finish_reason or None,
-            "tokens_in": usage.input_tokens if usage is not None else exchange.tokens_after,
-            "tokens_in_before": exchange.tokens_before,
-            "tokens_cached": usage.cached_tokens if usage is not None else None,
-            "tokens_out": usage.output_tokens if usage is not None else None,
-            "ttft_ms": _ms(exchange.ttft_seconds),
-            "tpot_ms": _ms(exchange.tpot_seconds),
-            "first_byte_ms": _ms(exchange.first_byte_seconds),
-            "total_ms": _ms(exchange.total_seconds),
-            "overhead_ms": _ms(exchange.overhead_seconds),
-            "queue_ms": _ms(exchange.queue_seconds),
-            "connect_ms": _ms(exchange.connect_seconds),
-            "request_bytes": exchange.request_bytes,
-            "response_bytes": exchange.response_bytes,
-            "traceparent": exchange.traceparent or None,
-        }
-
-
-def _ms(seconds: float | None) -> float | None:
-    return None if seconds is None else round(seconds * 1000, 3)
-
-
-def _step_words(step: StepReport) -> str:
-    words = [step.name, step.status.value, *(f"{key}={value}" for key, value in step.detail)]
-    return ";".join(words) + (f" ({step.reason})" if step.reason else "")
+            metrics.add(m.CAPPED_EMPTY, (route,))

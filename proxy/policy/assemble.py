@@ -111,6 +111,10 @@ def _routes(
             upstream: Located[str] | None = given.pop("upstream", None)
             if upstream is not None:
                 _check_upstream(upstream, f"routes[{index}].upstream", upstreams, findings)
+            for bound in given.get("steps", ()):
+                for target in sorted(bound.step.upstreams(bound.config)):
+                    place = f"routes[{index}].steps.{bound.step.name}"
+                    _check_upstream(Located(target, located.mark), place, upstreams, findings)
             yield Located(_route(given, upstream.value if upstream else None), located.mark)
 
 
@@ -140,3 +144,5 @@ def _models(routes: Iterable[Route]) -> Iterable[str]:
         matches: list[Match] = [route.match, *(rule.match for rule in route.urgency.rules)]
         for match in matches:
             yield from (model for model in match.model if "*" not in model)
+        for bound in route.steps:
+            yield from bound.step.models(bound.config)

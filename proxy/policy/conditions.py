@@ -6,12 +6,13 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import msgspec
+
 from proxy.policy.glob import Accepts, compile_patterns
 from proxy.policy.model import Match, TokenRange
 
 
-@dataclass(frozen=True, slots=True)
-class RequestFacts:
+class RequestFacts(msgspec.Struct, frozen=True):
     """What the body says that a match may ask for.
 
     `model` is `None` when it is missing or no string; `tools` is whether any tool is offered; `tokens`

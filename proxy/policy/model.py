@@ -169,16 +169,14 @@ class Route:
     max_concurrent: int = 0
     coalesce: CoalescePolicy | None = None
     batch: BatchPolicy | None = None
+    enforces: bool = field(init=False, default=False)
+    """Whether any step limits what callers may send."""
+    counts_tokens: bool = field(init=False, default=False)
+    """Whether any step may count tokens."""
 
-    @property
-    def enforces(self) -> bool:
-        """Whether any step limits what callers may send."""
-        return any(bound.step.enforces(bound.config) for bound in self.steps)
-
-    @property
-    def counts_tokens(self) -> bool:
-        """Whether any step may count tokens."""
-        return any(bound.step.counts_tokens for bound in self.steps)
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "enforces", any(bound.step.enforces(bound.config) for bound in self.steps))
+        object.__setattr__(self, "counts_tokens", any(bound.step.counts_tokens for bound in self.steps))
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from proxy.dialects import dialect_for_path
 from proxy.dialects.dialect import Dialect
 from proxy.policy.findings import FindingList, Mark
 from proxy.policy.format import Located
-from proxy.policy.glob import Glob
+from proxy.policy.glob import covers
 from proxy.policy.model import Match, PolicySet, Route, TokenRange
 
 # A literal path or model name has no use for these; someone who writes them thinks of regular expressions.
@@ -64,8 +64,7 @@ def _covers(wide: Match, narrow: Match) -> bool:
 def _patterns_cover(wide: Sequence[str], narrow: Sequence[str]) -> bool:
     if not wide:
         return True
-    globs = [Glob(pattern) for pattern in wide]
-    return bool(narrow) and all(any(glob.covers(pattern) for glob in globs) for pattern in narrow)
+    return bool(narrow) and all(any(covers(each, pattern) for each in wide) for pattern in narrow)
 
 
 def _range_covers(wide: TokenRange | None, narrow: TokenRange | None) -> bool:

@@ -11,7 +11,8 @@ Reasons are ASCII without quotes (they stand in a structured header) and never r
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+
+import msgspec
 
 from proxy.core.decision import Urgency, UrgencyDecision
 from proxy.policy.model import Match, Route
@@ -33,15 +34,15 @@ _STREAM = UrgencyDecision(Urgency.INTERACTIVE, "stream requested")
 _DEFAULTS = {urgency: UrgencyDecision(urgency, "route default") for urgency in Urgency}
 
 
-@dataclass(frozen=True, slots=True)
-class UrgencyFacts:
+class UrgencyFacts(msgspec.Struct, frozen=True):
     """What is known about a request when its urgency is decided.
 
     header            the value of `x-weir-urgency`, if sent (whether it counts is decided here)
     service_tier      the body's `service_tier`, if it is a string
     background        the body says `background: true`
     stream            the caller asked for an event stream
-    waits_for_person  why the request belongs to a tool loop or a conversation in progress, if it does
+    waits_for_person  returns why the request belongs to a tool loop or a conversation in progress, if it does;
+                      asked only for what would be deferred, since it reads the conversation
     holds             whether the match of one of the route's rules holds (`RouteTable.holds`)
     """
 
@@ -49,7 +50,7 @@ class UrgencyFacts:
     service_tier: str | None
     background: bool
     stream: bool
-    waits_for_person: str | None
+    waits_for_person: Callable[[], str | None]
     holds: Callable[[Match], bool]
 
 
@@ -68,8 +69,8 @@ def classify(route: Route, facts: UrgencyFacts) -> UrgencyDecision:
                 decision = UrgencyDecision(wanted, f"header {URGENCY_HEADER}")
     if decision is None:
         decision = _by_body(facts) or _by_route(route, facts)
-    if facts.waits_for_person is not None and decision.value is Urgency.DEFERRABLE:
-        reason = f"{facts.waits_for_person}: never deferrable ({decision.reason})"
+    if decision.value is Urgency.DEFERRABLE and (waits := facts.waits_for_person()) is not None:
+        reason = f"{waits}: never deferrable ({decision.reason})"
         decision = UrgencyDecision(Urgency.INTERACTIVE, reason)
     return UrgencyDecision(decision.value, decision.reason + ignored) if ignored else decision
 

@@ -144,14 +144,15 @@ def as_mapping(value: object, param: str) -> Json:
     return cast("Json", value)
 
 
-def one_of(body: Json, name: str, allowed: Sequence[str], default: str) -> str:
-    """Return a string out of `allowed`; null counts as absent."""
+def one_of(body: Json, name: str, allowed: Sequence[str], default: str, within: str = "") -> str:
+    """Return a string out of `allowed`; null counts as absent. `within` names the object around the field."""
     value = text(body, name)
     if value is None:
         return default
     if value not in allowed:
         names = ", ".join(f"'{item}'" for item in allowed)
-        raise invalid(name, f"Invalid value: '{value}'. Supported values are: {names}.")
+        param = f"{within}.{name}" if within else name
+        raise invalid(param, f"Invalid value: '{value}'. Supported values are: {names}.")
     return value
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 from proxy.sim import body as fields
 from proxy.sim.body import Json
@@ -75,7 +76,7 @@ def prompt_tokens(body: Json) -> tuple[str, ...]:
         extra = (message.get(key) for key in ("name", "tool_calls", "function_call"))
         parts.append(message_tokens(str(message["role"]), message.get("content"), *extra))
     parts.append(_PRIMING)
-    return tuple(token for part in parts for token in part)
+    return tuple(chain.from_iterable(parts))
 
 
 def _messages(body: Json) -> Sequence[Json]:

@@ -222,7 +222,7 @@ def _check_response_format(body: Json) -> None:
     wanted = fields.mapping(body, "response_format")
     if wanted is None:
         return
-    kind = fields.one_of(wanted, "type", ("json_object", "json_schema", "text"), "text")
+    kind = fields.one_of(wanted, "type", ("json_object", "json_schema", "text"), "text", "response_format")
     if kind == "json_schema":
         schema = fields.mapping(wanted, "json_schema")
         if schema is None:

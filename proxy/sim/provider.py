@@ -202,7 +202,9 @@ class Provider:
             lambda: state.cache.write(scope, work.cache_marks),
         )
         if work.is_stream:
-            return await sender.send_events(work.answer.events(bill), _error_event(exchange))
+            return await sender.send_events(
+                work.answer.events(bill), lambda sent: _error_event(exchange, sent)
+            )
         return await sender.send_json(to_json(work.answer.whole(bill)), work.last_step)
 
     def _identity(self, body_hash: str, state: _State) -> Identity:
@@ -267,15 +269,14 @@ class Provider:
         )
 
 
-def _error_event(exchange: _Exchange) -> bytes:
-    """Return the event with which this API reports a failure midway."""
+def _error_event(exchange: _Exchange, sent_events: int) -> bytes:
+    """Return the event with which this API reports a failure after so many events."""
     error = failure(500)
     request_id = exchange.identity.make("req_", length=32)
     value = error_body(exchange.shape.family, error, request_id)
     if exchange.shape.family is Family.ANTHROPIC:
         return named_event("error", value)
     if exchange.shape.path == "/v1/responses":
-        number = exchange.progress.sent_events
         fields_ = {"type": "error", "code": "server_error", "message": error.message, "param": None}
-        return named_event("error", {**fields_, "sequence_number": number})
+        return named_event("error", {**fields_, "sequence_number": sent_events})
     return data_event(value)

@@ -129,7 +129,7 @@ def _mentions_json(body: Json) -> bool:
 
 def _check_reasoning(body: Json, model: str) -> None:
     reasoning = fields.mapping(body, "reasoning")
-    effort = fields.one_of(reasoning or {}, "effort", EFFORTS, "medium")
+    effort = fields.one_of(reasoning or {}, "effort", EFFORTS, "medium", "reasoning")
     if not is_reasoning_model(model):
         if reasoning is not None and reasoning.get("effort") is not None:
             raise unsupported("reasoning.effort")

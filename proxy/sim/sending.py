@@ -40,8 +40,10 @@ class Sender:
     progress: Progress
     on_begin: Callable[[], None]
 
-    async def send_events(self, events: Iterable[Event], error_event: bytes) -> web.StreamResponse:
-        """Send an event stream; `error_event` is used where a fault asks for one."""
+    async def send_events(
+        self, events: Iterable[Event], error_event: Callable[[int], bytes]
+    ) -> web.StreamResponse:
+        """Send an event stream; `error_event` makes the one that a fault asks for."""
         response = self._head("text/event-stream; charset=utf-8")
         response.headers["Cache-Control"] = "no-cache"
         response.headers["X-Accel-Buffering"] = "no"
@@ -72,14 +74,14 @@ class Sender:
         if every is not None and self.progress.sent_events % every == 0:
             await response.write(_COMMENT)
 
-    async def _is_over(self, response: web.StreamResponse, error_event: bytes) -> bool:
+    async def _is_over(self, response: web.StreamResponse, error_event: Callable[[int], bytes]) -> bool:
         """Do the fault that is due after so many events, if one is; tell whether the answer ends with it."""
         sent = self.progress.sent_events
         if self.faults.stall_after == sent:
             await self._stall()
         if self.faults.error_event_after == sent:
             self.progress.faults_done.append("error_event_after")
-            await response.write(error_event)
+            await response.write(error_event(sent))
             await response.write_eof()
             return True
         if self.faults.cut_after == sent:

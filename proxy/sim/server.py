@@ -30,7 +30,7 @@ SHAPES: tuple[Shape, ...] = (
 )
 
 _MAX_BODY_BYTES = 1 << 30
-_SHUTDOWN_SECONDS = 1.0
+_SHUTDOWN_SECONDS = 5.0
 _PROVIDER = web.AppKey("provider", Provider)
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]

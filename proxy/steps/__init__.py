@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from proxy.steps import add_stop, cap_output, set_params
+from proxy.steps import add_stop, cap_output, choose_model, set_params, shape_output
 from proxy.steps.step import Step
 
 __all__ = ["STEPS", "Step", "step_named"]
@@ -10,6 +10,8 @@ __all__ = ["STEPS", "Step", "step_named"]
 STEPS: tuple[Step, ...] = (
     cap_output.STEP,
     add_stop.STEP,
+    shape_output.STEP,
+    choose_model.STEP,
     set_params.STEP,
 )
 

@@ -66,7 +66,9 @@ def apply(document: Document, config: Config, context: StepContext) -> Outcome:
     dialect = context.dialect
     if not dialect.cap_field_names:
         return skipped(document, "this API has no output cap")
-    is_capped = any(_given(document, name) for name in dialect.cap_field_names)
+    is_capped = document.has_any(dialect.caps) and any(
+        _given(document, name) for name in dialect.cap_field_names
+    )
     if is_capped:
         return unchanged(document) if config.max is None else _clamp(document, config, config.max, context)
     return unchanged(document) if config.default is None else _add(document, config, config.default, context)
@@ -86,16 +88,16 @@ def _clamp(document: Document, config: Config, limit: int, context: StepContext)
     edited = document
     detail: list[tuple[str, str | int]] = []
     for name in context.dialect.cap_field_names:
-        values = document.every(name)
+        values = [value for value in document.every(name) if value != b"null"]
         above = [value for value in values if exceeds(value, limit)]
         if not above:
             continue
-        asked = as_number(above[-1])
         if config.on_exceed == "reject":
             raise Rejected(f"{name} is above this route's limit of {limit}", name)
-        is_last_allowed = values[-1] not in above and values[-1] != b"null"
-        edited = edited.set(name, values[-1] if is_last_allowed else b"%d" % limit)
+        # Duplicates become what the last of them says, if that is allowed.
+        edited = edited.set(name, b"%d" % limit if values[-1] in above else values[-1])
         detail = [("capped", limit)]
+        asked = as_number(above[-1])
         if isinstance(asked, int):
             detail.append(("asked", asked))
     if edited is document:

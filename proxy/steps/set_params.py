@@ -76,12 +76,11 @@ class Rule:
             raise ValueError("add goes together with forbid only")
         if "forbid" in given and self.forbid is not True and not isinstance(self.forbid, (list, tuple)):
             raise ValueError("forbid must be true or a list of values")
-        if "default" in given and _is_number(self.default):
-            raw = orjson.dumps(self.default)
+        encoded = {name: _encode(value, name) for name, value in _given(self)}
+        if "default" in given:
+            raw = encoded["default"]
             if ("max" in given and exceeds(raw, self.max)) or ("min" in given and falls_below(raw, self.min)):
                 raise ValueError("default must lie between min and max")
-        for name, value in _given(self):
-            _encode(value, name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,22 +155,30 @@ def _obstacle(document: Document, dotted: str, rule: Rule, context: StepContext)
 
 def _edits(document: Document, path: Path, rule: Rule) -> Iterator[tuple[str, bytes]]:
     """Yield what is to be written at `path` and for which reason; at most one of them."""
-    current = document.get_path(path)
-    values = document.every_path(path)
     if rule.set is not NOT_GIVEN:
         yield "set", _encode(rule.set, "set")
     elif rule.add is not NOT_GIVEN:
-        longer = _longer(current, rule.add)
+        longer = _longer(document.get_path(path), rule.add)
         if longer is not None:
             yield "add", longer
-    elif rule.default is not NOT_GIVEN and all(value == b"null" for value in values):
-        yield "default", _encode(rule.default, "default")
-    elif rule.max is not NOT_GIVEN and any(exceeds(value, rule.max) for value in values):
-        is_last_allowed = not exceeds(values[-1], rule.max) and values[-1] != b"null"
-        yield "max", values[-1] if is_last_allowed else _encode(rule.max, "max")
-    elif rule.min is not NOT_GIVEN and any(falls_below(value, rule.min) for value in values):
-        is_last_allowed = not falls_below(values[-1], rule.min) and values[-1] != b"null"
-        yield "min", values[-1] if is_last_allowed else _encode(rule.min, "min")
+    else:
+        values = [value for value in document.every_path(path) if value != b"null"]
+        if values:
+            yield from _bounded(values, rule)
+        elif rule.default is not NOT_GIVEN:
+            yield "default", _encode(rule.default, "default")
+
+
+def _bounded(values: list[bytes], rule: Rule) -> Iterator[tuple[str, bytes]]:
+    """Yield what all occurrences become when one is out of bounds: the last, within bounds."""
+    above = rule.max is not NOT_GIVEN and any(exceeds(value, rule.max) for value in values)
+    below = rule.min is not NOT_GIVEN and any(falls_below(value, rule.min) for value in values)
+    if above and exceeds(values[-1], rule.max):
+        yield "max", _encode(rule.max, "max")
+    elif below and falls_below(values[-1], rule.min):
+        yield "min", _encode(rule.min, "min")
+    elif above or below:
+        yield ("max" if above else "min"), values[-1]
 
 
 def _longer(current: bytes | None, adding: Any) -> bytes | None:

@@ -10,6 +10,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+import msgspec
+
 from proxy.core.decision import StepStatus
 from proxy.core.document import Document
 from proxy.dialects.dialect import Dialect
@@ -41,12 +43,16 @@ class TokenFigure(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class StepContext:
+def _no_header(name: str) -> str | None:
+    return None
+
+
+class StepContext(msgspec.Struct, frozen=True):
     """Everything a step may know besides the document and its own configuration.
 
     `refused` names the parameters that this upstream is known to refuse for this model; a step must not
-    add them.
+    add them. `header` returns a request header's value by its lower-case name; values are for decisions,
+    never for reasons or details, because some are credentials.
     """
 
     dialect: Dialect
@@ -54,14 +60,15 @@ class StepContext:
     provider: str
     tokens: TokenCounting
     refused: frozenset[str] = frozenset()
+    header: Callable[[str], str | None] = _no_header
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
+class Outcome(msgspec.Struct, frozen=True):
     """What a step did. `document` is the very object that came in unless `status` is `APPLIED`.
 
     `added` names top-level parameters that the caller had not sent and the step introduced: these are what
-    may be taken back when an upstream refuses them.
+    may be taken back when an upstream refuses them. `model` is the model that the step wrote into the
+    document, `upstream` the name of the upstream that it sends the request to; `None` leaves either as it is.
     """
 
     document: Document
@@ -69,6 +76,8 @@ class Outcome:
     reason: str = ""
     detail: tuple[tuple[str, str | int], ...] = ()
     added: tuple[str, ...] = ()
+    model: str | None = None
+    upstream: str | None = None
 
 
 class Rejected(Exception):
@@ -88,7 +97,8 @@ class Step:
     field metadata `{"help": ...}` feeds the docs and the JSON Schema. `apply` raises `Rejected` only.
     `enforces` tells whether a configuration limits what callers may send, so that a body that cannot be
     read must be refused rather than passed. `counts_tokens` says that applying may count tokens, which takes
-    long for long bodies.
+    long for long bodies. `models` and `upstreams` return the names that a configuration may send requests to,
+    so that loading can check the one and metrics can be labelled with the other.
     """
 
     name: str
@@ -97,6 +107,8 @@ class Step:
     shorthand: str | None = None
     enforces: Callable[[Any], bool] = field(default=lambda config: False)
     counts_tokens: bool = False
+    models: Callable[[Any], frozenset[str]] = field(default=lambda config: frozenset())
+    upstreams: Callable[[Any], frozenset[str]] = field(default=lambda config: frozenset())
 
 
 def unchanged(document: Document) -> Outcome:

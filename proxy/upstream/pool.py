@@ -7,17 +7,19 @@ at once; what slips through is the lanes' retry rule's business.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import deque
 from collections.abc import Callable
 from typing import cast
 
-from proxy.core.errors import UPSTREAM_BUSY, ProxyError
+from proxy.core.errors import INTERNAL, UPSTREAM_BUSY, ProxyError
 from proxy.http.client import ClientConnection
 from proxy.http.deadlines import NEVER, Deadlines
 from proxy.http.dial import dial
 from proxy.http.limits import ClientLimits
 from proxy.upstream.target import Target
 
+_log = logging.getLogger("weir")
 _MAX_WAITING = 10_000
 _IDLE_SECONDS = 300.0
 
@@ -96,7 +98,9 @@ class Pool:
         elif len(self._waiting) < _MAX_WAITING:
             self._waiting.append(lease)
         else:
-            busy = ProxyError(UPSTREAM_BUSY, "Too many requests wait for this upstream.", retry_after_seconds=1)
+            busy = ProxyError(
+                UPSTREAM_BUSY, "Too many requests wait for this upstream.", retry_after_seconds=1
+            )
             self._loop.call_soon(self._refuse, lease, busy)
         return lease
 
@@ -115,18 +119,22 @@ class Pool:
             return ClientConnection(self, self._limits, self._deadlines)
 
         try:
-            protocol = await dial(self._loop, self.target.address, make, self.target.upstream.timeouts.connect)
+            protocol = await dial(
+                self._loop, self.target.address, make, self.target.upstream.timeouts.connect
+            )
         except ProxyError as error:
             self._refuse(lease, error)
+            return
+        except Exception as problem:
+            _log.error("a connection could not be made", exc_info=problem)
+            self._refuse(lease, ProxyError(INTERNAL, f"Weir failed to connect ({type(problem).__name__})."))
             return
         connection = cast(ClientConnection, protocol)
         if connection.is_closed:
             self._refuse(lease, connection.closed_before_use())
             return
         self._open.add(connection)
-        if self._is_closed:
-            connection.transport.close()
-        elif lease.is_open:
+        if lease.is_open:
             lease.is_open = False
             lease.granted(connection)
         else:

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+import msgspec
 
 from proxy.http.head import HOP_BY_HOP, Header, RequestHead, connection_options
 
@@ -20,9 +24,12 @@ CREDENTIAL_HEADERS: frozenset[bytes] = frozenset(
 """What says who a caller is; none of it goes to an upstream that has a key of its own."""
 
 _FRAMING: frozenset[bytes] = frozenset({b"content-length", b"transfer-encoding"})
-_NOT_COPIED = HOP_BY_HOP | _FRAMING | {b"host", b"expect", b"x-weir-urgency", b"x-weir-deadline", b"x-weir-explain"}
+_NOT_COPIED = (
+    HOP_BY_HOP | _FRAMING | {b"host", b"expect", b"x-weir-urgency", b"x-weir-deadline", b"x-weir-explain"}
+)
 _NOT_COPIED_WITH_KEY = _NOT_COPIED | CREDENTIAL_HEADERS
 _OWN_PREFIX = b"x-weir-"
+_NOTHING_REPLACED: Mapping[bytes, bytes | None] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,8 +41,7 @@ class Sender:
     proxy_authorization: Header | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class BodyPlan:
+class BodyPlan(msgspec.Struct, frozen=True):
     """How the body is sent: with `length_bytes`, chunked, or not at all.
 
     `replaced` gives headers another value, or with `None` removes them, because the body is not what the
@@ -45,7 +51,7 @@ class BodyPlan:
     length_bytes: int | None = None
     is_chunked: bool = False
     keeps_upgrade: bool = False
-    replaced: dict[bytes, bytes | None] = field(default_factory=dict)
+    replaced: Mapping[bytes, bytes | None] = _NOTHING_REPLACED
 
     @property
     def framing(self) -> bytes:
@@ -59,31 +65,27 @@ def write_request_head(head: RequestHead, target: bytes, sender: Sender, body: B
     """Return the head for an upstream: every end-to-end header as it came, in its place."""
     not_copied = _NOT_COPIED if sender.credential is None else _NOT_COPIED_WITH_KEY
     fields = head.fields
-    listed = connection_options(fields, head.headers)
-    if listed:
-        not_copied = not_copied | listed
+    if b"connection" in fields:
+        not_copied = not_copied | connection_options(fields, head.headers)
     if body.replaced:
         not_copied = not_copied | body.replaced.keys()
-    lines = [b"%b %b HTTP/1.1\r\n" % (head.method, target)]
-    for header in head.headers:
-        lower = header[0]
-        if lower not in not_copied:
-            if lower.startswith(_OWN_PREFIX):
-                continue
-            lines.append(b"%b: %b\r\n" % header[1:])
-        else:
-            lines.append(_changed(header, fields, sender, body))
+    parts = [head.method, b" ", target, b" HTTP/1.1\r\n"]
+    for lower, name, value in head.headers:
+        if lower in not_copied:
+            parts.append(_changed((lower, name, value), fields, sender, body))
+        elif not lower.startswith(_OWN_PREFIX):
+            parts += (name, b": ", value, b"\r\n")
     if b"host" not in fields:
-        lines.append(b"Host: %b\r\n" % sender.host)
+        parts.append(b"Host: %b\r\n" % sender.host)
     if b"content-length" not in fields and b"transfer-encoding" not in fields:
-        lines.append(body.framing)
+        parts.append(body.framing)
     credential = sender.credential
     if credential is not None and credential[0] not in fields:
-        lines.append(b"%b: %b\r\n" % credential[1:])
+        parts.append(b"%b: %b\r\n" % credential[1:])
     if sender.proxy_authorization is not None:
-        lines.append(b"%b: %b\r\n" % sender.proxy_authorization[1:])
-    lines.append(b"\r\n")
-    return b"".join(lines)
+        parts.append(b"%b: %b\r\n" % sender.proxy_authorization[1:])
+    parts.append(b"\r\n")
+    return b"".join(parts)
 
 
 def _changed(header: Header, fields: dict[bytes, bytes], sender: Sender, body: BodyPlan) -> bytes:

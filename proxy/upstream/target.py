@@ -8,6 +8,7 @@ from urllib.parse import unquote, urlsplit
 
 from proxy.core.upstream import Provider, Upstream
 from proxy.http.client import WaitLimits
+from proxy.http.deadlines import NEVER
 from proxy.http.dial import Address, HttpProxy
 from proxy.http.head import Header
 from proxy.http.tls import client_context
@@ -77,16 +78,24 @@ def make_target(upstream: Upstream, environment: Mapping[str, str]) -> Target:
     )
     authorization: Header | None = None
     if proxy is not None and via_plain_proxy and proxy.authorization is not None:
-        authorization = (b"proxy-authorization", b"Proxy-Authorization", proxy.authorization.encode("latin-1"))
+        authorization = (
+            b"proxy-authorization",
+            b"Proxy-Authorization",
+            proxy.authorization.encode("latin-1"),
+        )
     timeouts = upstream.timeouts
     return Target(
         upstream=upstream,
         address=address,
         sender=Sender(authority.encode("latin-1"), _credential(upstream), authorization),
         base_path=url.path.rstrip("/").encode("ascii"),
-        wait=WaitLimits(timeouts.first_byte, timeouts.idle, timeouts.total),
+        wait=WaitLimits(*map(_limit, (timeouts.first_byte, timeouts.idle, timeouts.total))),
         absolute_prefix=f"http://{authority}".encode("latin-1") if via_plain_proxy else b"",
     )
+
+
+def _limit(seconds: float | None) -> float:
+    return NEVER if seconds is None else seconds
 
 
 def _credential(upstream: Upstream) -> Header | None:
@@ -103,14 +112,18 @@ def _credential(upstream: Upstream) -> Header | None:
             return (b"authorization", b"Authorization", b"Bearer " + key)
 
 
-def _proxy_for(upstream: Upstream, scheme: str, host: str, environment: Mapping[str, str]) -> HttpProxy | None:
+def _proxy_for(
+    upstream: Upstream, scheme: str, host: str, environment: Mapping[str, str]
+) -> HttpProxy | None:
     if upstream.proxy == "off":
         return None
     url = upstream.proxy
     if url == "env":
         # HTTP_PROXY in upper case is not read: a CGI-style environment lets callers set it (httpoxy).
         names = ["https_proxy", "HTTPS_PROXY"] if scheme == "https" else ["http_proxy"]
-        url = next((environment[name] for name in [*names, "all_proxy", "ALL_PROXY"] if environment.get(name)), "")
+        url = next(
+            (environment[name] for name in [*names, "all_proxy", "ALL_PROXY"] if environment.get(name)), ""
+        )
         if not url or _is_excluded(host, environment.get("no_proxy") or environment.get("NO_PROXY") or ""):
             return None
     parts = urlsplit(url if "://" in url else f"http://{url}")
@@ -125,6 +138,6 @@ def _is_excluded(host: str, no_proxy: str) -> bool:
     """Tell whether `NO_PROXY` names `host`: `*`, the host itself, or a domain that it ends in."""
     for entry in no_proxy.split(","):
         name = entry.strip().lower().split(":")[0] if entry.count(":") <= 1 else entry.strip().lower()
-        if name == "*" or name and (host == name or host.endswith("." + name.lstrip("."))):
+        if name == "*" or (name and (host == name or host.endswith("." + name.lstrip(".")))):
             return True
     return host in ("localhost", "127.0.0.1", "::1")

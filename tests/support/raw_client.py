@@ -115,7 +115,7 @@ class RawClient:
                 raise ConnectionError(f"no response head, only {self.buffer!r}")
         head, self.buffer = self.buffer.split(b"\r\n\r\n", 1)
         lines = head.split(b"\r\n")
-        _, status, reason = (lines[0].split(b" ", 2) + [b""])[:3]
+        _, status, reason = [*lines[0].split(b" ", 2), b""][:3]
         headers = [(name, value.strip()) for name, _, value in (line.partition(b":") for line in lines[1:])]
         if status == b"100":
             return self.read_head()
@@ -131,7 +131,7 @@ class RawClient:
         if method == "HEAD" or head.status in (204, 304) or head.status < 200:
             return b"", True
         if (head.header("transfer-encoding") or "").lower() == "chunked":
-            pieces = []
+            pieces: list[bytes] = []
             for piece in self.chunks():
                 if piece is None:
                     return b"".join(pieces), False

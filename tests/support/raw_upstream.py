@@ -59,6 +59,13 @@ class Call:
         lower = name.lower().encode()
         return next((value for key, value in self.headers if key.lower() == lower), None)
 
+    def receive(self) -> bytes:
+        """Return the next bytes that follow the head or the request, `b""` at the end."""
+        if self.early:
+            data, self.early = self.early, b""
+            return data
+        return self.socket.recv(1 << 16)
+
     def send(self, data: bytes) -> None:
         """Send bytes; a proxy that has gone is no error."""
         try:
@@ -129,11 +136,15 @@ Script = Callable[[Call], None]
 
 @dataclass
 class RawUpstream:
-    """The server. `calls` lists every request read, in order; `connections` counts accepted ones."""
+    """The server. `calls` lists every request read, in order; `connections` counts accepted ones.
+
+    Without `reads_body` the script is called at the end of each head; `Call.receive` gives it the body.
+    """
 
     script: Script
     calls: list[Call] = field(default_factory=list)
     connections: int = 0
+    reads_body: bool = True
 
     def __enter__(self) -> RawUpstream:
         self._listener = socket.create_server(("127.0.0.1", 0), backlog=1024)
@@ -147,6 +158,10 @@ class RawUpstream:
 
     def __exit__(self, *_: object) -> None:
         self._is_stopping = True
+        try:
+            self._listener.shutdown(socket.SHUT_RDWR)  # wakes a waiting accept
+        except OSError:
+            pass
         self._thread.join(5)
         self._listener.close()
         with self._lock:
@@ -194,7 +209,7 @@ class RawUpstream:
         buffer = b""
         try:
             while not self._is_stopping:
-                call, buffer = _read_call(sock, buffer, connection, len(self.calls))
+                call, buffer = _read_call(sock, buffer, connection, len(self.calls), self.reads_body)
                 if call is None:
                     return
                 with self._lock:
@@ -210,7 +225,9 @@ class RawUpstream:
             sock.close()
 
 
-def _read_call(sock: socket.socket, buffer: bytes, connection: int, number: int) -> tuple[Call | None, bytes]:
+def _read_call(
+    sock: socket.socket, buffer: bytes, connection: int, number: int, reads_body: bool
+) -> tuple[Call | None, bytes]:
     def more() -> bool:
         nonlocal buffer
         data = sock.recv(1 << 20)
@@ -222,6 +239,9 @@ def _read_call(sock: socket.socket, buffer: bytes, connection: int, number: int)
             return None, b""
     head, buffer = buffer.split(b"\r\n\r\n", 1)
     call = Call(sock, connection, number, head)
+    if not reads_body:
+        call.early = buffer
+        return call, b""
     length = call.header("content-length")
     if length is not None:
         while len(buffer) < int(length):

@@ -19,6 +19,7 @@ from typing import Any
 import uvloop
 
 from proxy.app import App, load_policies
+from proxy.policy.model import PolicySet
 from proxy.settings import Settings
 from proxy.tokens.fixed import FixedCounter
 from tests.support.raw_client import RawClient
@@ -39,10 +40,18 @@ class RunningWeir:
         self._log = log
         host, _, port = url.removeprefix("http://").rpartition(":")
         self.address = (host, int(port))
+        self._clients: list[RawClient] = []
 
     def client(self, timeout_seconds: float = 10.0) -> RawClient:
-        """Open a connection to the proxy."""
-        return RawClient(self.address, timeout_seconds)
+        """Open a connection to the proxy; it is closed with the proxy at the latest."""
+        client = RawClient(self.address, timeout_seconds)
+        self._clients.append(client)
+        return client
+
+    def close_clients(self) -> None:
+        """Close every connection that `client` has opened."""
+        for client in self._clients:
+            client.close()
 
     def log(self, count: int = 0, timeout_seconds: float = 5.0) -> list[dict[str, Any]]:
         """Return the access log, waiting until it has at least `count` records."""
@@ -88,17 +97,22 @@ class RunningWeir:
 def weir(
     tmp_path: Path,
     upstream: str | None,
-    policies: str | None = None,
+    policies: str | Path | PolicySet | None = None,
     environment: dict[str, str] | None = None,
     **settings: Any,
 ) -> Iterator[RunningWeir]:
-    """Serve until the block ends. `policies` is YAML; `upstream` the base URL of the default upstream."""
+    """Serve until the block ends. `policies` is YAML, the path of a file or directory, or a whole set.
+
+    `upstream` is the base URL of the default upstream.
+    """
     log = tmp_path / f"access-{time.monotonic_ns()}.log"
     paths: tuple[str, ...] = ()
-    if policies is not None:
+    if isinstance(policies, str):
         file = tmp_path / f"policy-{time.monotonic_ns()}.yaml"
         file.write_text(policies, encoding="utf-8")
         paths = (str(file),)
+    elif isinstance(policies, Path):
+        paths = (str(policies),)
     chosen = Settings(
         policies=paths,
         listen="127.0.0.1:0",
@@ -114,7 +128,8 @@ def weir(
     async def run() -> None:
         env = environment or {}
         try:
-            app = App(chosen, env, load_policies(chosen, env), FixedCounter())
+            loaded = policies if isinstance(policies, PolicySet) else load_policies(chosen, env)
+            app = App(chosen, env, loaded, FixedCounter())
             box["admin"] = await app.start_admin()
             box["url"] = await app.start()
             box["app"], box["loop"] = app, asyncio.get_running_loop()
@@ -131,9 +146,11 @@ def weir(
     if "problem" in box:
         thread.join(START_SECONDS)
         raise box["problem"]
+    running = RunningWeir(box["app"], box["loop"], box["url"], box["admin"], log)
     try:
-        yield RunningWeir(box["app"], box["loop"], box["url"], box["admin"], log)
+        yield running
     finally:
+        running.close_clients()
         box["loop"].call_soon_threadsafe(box["app"].stop)
         thread.join(START_SECONDS)
         assert not thread.is_alive(), "Weir did not stop"

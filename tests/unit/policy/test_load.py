@@ -5,9 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from proxy.core.decision import Urgency
-from proxy.policy.findings import PolicyErrors
+from proxy.policy.findings import Broken, FindingList, PolicyErrors
+from proxy.policy.format import file_record
+from proxy.policy.kinds import Place
 from proxy.policy.load import check, load
 from proxy.policy.model import (
     BatchPolicy,
@@ -25,6 +29,9 @@ from proxy.policy.model import (
     UpstreamTls,
     UsageMode,
 )
+from proxy.policy.substitute import Substitution
+from proxy.policy.yaml_source import parse_yaml
+from proxy.steps import STEPS
 
 Write = Callable[..., str]
 Loader = Callable[..., PolicySet]
@@ -206,3 +213,28 @@ def test_control_headers_are_the_ones_that_exist(load_text: Loader) -> None:
 def test_a_client_key_needs_its_certificate(load_text: Loader) -> None:
     with pytest.raises(PolicyErrors, match="client_key is given without client_certificate"):
         load_text("version: 1\nupstreams: {a: {base_url: http://h, tls: {client_key: /k}}}\n")
+
+
+FRAGMENTS = st.sampled_from(
+    "\n|  |- |{|}|[|]|: |*|&a |*a|<<: *a|${|${X}|$$|!!str |\t|no|~|? |%|@|`|---\n|\x00|🙂|\"|'".split("|")
+)
+EDITED = FULL.replace("- plain", "- cap_output: {max: 5}").replace("words:", "add_stop:")
+
+
+@given(st.integers(0, len(EDITED)), st.integers(0, 40), st.lists(FRAGMENTS, max_size=4))
+def test_no_edit_of_a_policy_makes_reading_crash_or_shows_a_secret(
+    at: int, cut: int, inserted: list[str]
+) -> None:
+    text = EDITED[:at] + "".join(inserted) + EDITED[at + cut :]
+    findings = FindingList()
+    node = parse_yaml("f", text.encode(), findings)
+    if node is None:
+        assert findings.has_errors
+        return
+    place = Place("", findings)
+    substitution = Substitution({"KEY": "sk-secret"}, lambda path: "sk-secret")
+    try:
+        file_record(STEPS).read(substitution.apply(node, place), place)
+    except Broken:
+        assert findings.has_errors
+    assert "sk-secret" not in "".join(str(finding) for finding in findings.in_order())

@@ -28,7 +28,7 @@ def decide(
     waits: str | None = None,
     holds: Callable[[Match], bool] = lambda match: False,
 ) -> tuple[str, str]:
-    decision = classify(route, UrgencyFacts(header, service_tier, background, stream, waits, holds))
+    decision = classify(route, UrgencyFacts(header, service_tier, background, stream, lambda: waits, holds))
     assert isinstance(decision, UrgencyDecision)
     return decision.value.value, decision.reason
 
@@ -87,8 +87,13 @@ def test_the_first_rule_that_holds_comes_before_the_default() -> None:
 
 
 def test_a_tool_loop_is_never_deferrable_whatever_said_so() -> None:
-    for given in ({"header": "deferrable"}, {"service_tier": "flex"}, {"background": True}, {}):
-        value, reason = decide(waits="tool loop in progress", **given)  # type: ignore[arg-type]
+    waits = "tool loop in progress"
+    for value, reason in (
+        decide(header="deferrable", waits=waits),
+        decide(service_tier="flex", waits=waits),
+        decide(background=True, waits=waits),
+        decide(waits=waits),
+    ):
         assert value == "interactive"
         assert reason.startswith("tool loop in progress: never deferrable (")
 

@@ -10,6 +10,8 @@ from tests.unit.sim.running import ANTHROPIC, MESSAGES
 
 USER = {"role": "user", "content": "Hi"}
 USE = {"role": "assistant", "content": [{"type": "tool_use", "id": "toolu_1", "name": "f", "input": {}}]}
+NO_TEXT = {"role": "user", "content": [{"type": "text", "text": ""}]}
+SMALL = {"type": "enabled", "budget_tokens": 10}
 RESULT = {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "toolu_1", "content": "4"}]}
 MARKED = {"type": "text", "text": "x", "cache_control": {"type": "ephemeral"}}
 
@@ -46,15 +48,15 @@ def test_accepts_what_is_legal(changes: dict[str, Any]) -> None:
         ({"messages": [{"role": "system", "content": "x"}]}, 'Unexpected role "system"'),
         ({"messages": [{"role": "tool", "content": "x"}]}, "messages.0.role"),
         ({"messages": [{"role": "user"}]}, "messages.0.content: Field required"),
-        ({"messages": [{"role": "user", "content": ""}]}, "messages.0: all messages must have non-empty content"),
-        ({"messages": [{"role": "user", "content": [{"type": "text", "text": ""}]}]}, "messages.0.content.0.text"),
+        ({"messages": [{"role": "user", "content": ""}]}, "messages.0: all messages must have non-empty"),
+        ({"messages": [NO_TEXT]}, "messages.0.content.0.text"),
         ({"messages": [USER, USE, USER]}, "messages.1: `tool_use` ids were found without `tool_result`"),
         ({"messages": [USER, USE]}, "messages.1: `tool_use` ids were found without `tool_result`"),
         ({"messages": [USER, RESULT]}, "messages.1.content: unexpected `tool_use_id`"),
         ({"stop_sequences": [" \n"]}, "non-whitespace"),
         ({"temperature": 1.5}, "decimal above maximum"),
-        ({"max_tokens": 2000, "thinking": {"type": "enabled", "budget_tokens": 10}}, "greater than or equal to 1024"),
-        ({"thinking": {"type": "enabled", "budget_tokens": 1024}}, "must be greater than `thinking.budget_tokens`"),
+        ({"max_tokens": 2000, "thinking": SMALL}, "greater than or equal to 1024"),
+        ({"thinking": {"type": "enabled", "budget_tokens": 1024}}, "must be greater than `thinking"),
         ({"thinking": {"type": "enabled"}}, "budget_tokens: Field required"),
         ({"tools": [{"input_schema": {}}]}, "tools.0.name"),
         ({"system": [MARKED] * 5}, "A maximum of 4 blocks with cache_control may be provided. Found 5."),

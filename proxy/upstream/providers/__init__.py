@@ -1,0 +1,1 @@
+"""What is known about providers: prices, tiers, batch APIs."""
