@@ -23,7 +23,8 @@ from proxy.lanes.stream import StreamLane
 from proxy.observe import catalogue
 from proxy.observe.access_log import AccessLog
 from proxy.observe.loop_lag import LoopLag
-from proxy.observe.metrics import Metrics
+from proxy.observe.metrics import Metrics, Snapshot
+from proxy.observe.prefixes import PrefixMemory
 from proxy.observe.recorder import Recorder
 from proxy.pipeline import Pipeline
 from proxy.policy.builtin import builtin_upstream
@@ -36,6 +37,7 @@ from proxy.tokens.counter import TokenCounter
 from proxy.tokens.port import Counter
 from proxy.tokens.vocabulary import load_vocabularies
 from proxy.upstream.pool import Pool
+from proxy.upstream.providers.prices import load_prices
 from proxy.upstream.refusals import Refusals
 from proxy.upstream.registry import Upstreams
 
@@ -83,8 +85,10 @@ class App:
         self._loop = asyncio.get_running_loop()
         self._clock = SystemClock()
         self._deadlines = Deadlines(self._loop, self._clock)
-        self._counter = counter or _load_counter()
+        self._counter = counter or load_counter()
         self._refusals = Refusals(self._clock)
+        self._prices = load_prices()
+        self._prefixes = PrefixMemory(self._clock)
         self._log_file = _open_log(settings.access_log)
         self.metrics = Metrics()
         self._access_log = AccessLog(self._log_file, settings.log_format == "text")
@@ -113,7 +117,14 @@ class App:
         self._admin: Admin | None = None
 
     def _routing(self, policies: PolicySet, upstreams: Upstreams) -> Routing:
-        pipeline = Pipeline(policies, self._counter, self._clock, refusals=self._refusals.known)
+        pipeline = Pipeline(
+            policies,
+            self._counter,
+            self._clock,
+            refusals=self._refusals.known,
+            prices=self._prices,
+            prefixes=self._prefixes,
+        )
         return Routing(pipeline, upstreams.replaced_by(policies.upstreams))
 
     # --- serving --------------------------------------------------------------------------------------
@@ -127,8 +138,11 @@ class App:
             tls = server_context(settings.tls_certificate, key, settings.tls_client_ca)
         self._deadlines.start()
         self._lag.start()
-        self._listener = await Listener.open(self._loop, settings.listen, self.service.connect, tls, reuse_port)
+        self._listener = await Listener.open(
+            self._loop, settings.listen, self.service.connect, tls, reuse_port
+        )
         self.is_ready = not self._stop_asked.is_set()
+        _settle_garbage_collector()
         return self._listener.url
 
     async def start_admin(self) -> str | None:
@@ -249,6 +263,11 @@ class App:
 
     # --- observing ------------------------------------------------------------------------------------
 
+    async def snapshots(self) -> list[Snapshot]:
+        """Return the metrics of this process, gauges up to date."""
+        self.measure()
+        return [self.metrics.snapshot()]
+
     def measure(self) -> None:
         """Bring the gauges up to date."""
         metrics = self.metrics
@@ -288,7 +307,8 @@ def _settle_garbage_collector() -> None:
     gc.set_threshold(20_000, 50, 50)
 
 
-def _load_counter() -> TokenCounter:
+def load_counter() -> TokenCounter:
+    """Load the vocabularies, which takes about half a second."""
     vocabularies = load_vocabularies()
     for problem in vocabularies.problems:
         _log.warning("tokens are estimated: %s", problem)

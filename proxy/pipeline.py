@@ -5,7 +5,9 @@ Everything here is synchronous and pure but for the clock; carrying the request 
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import msgspec
 
@@ -13,8 +15,12 @@ from proxy.core.clock import Clock
 from proxy.core.decision import Lane, LaneDecision, StepReport, StepStatus, Urgency, UrgencyDecision
 from proxy.core.document import Document, DocumentError
 from proxy.core.errors import INVALID_BODY, REJECTED_BY_POLICY, ProxyError
+from proxy.core.prefixes import SentPrefix
+from proxy.core.price import PriceLookup
+from proxy.core.stages import Stage, Trace
 from proxy.dialects import dialect_for_path
 from proxy.dialects.dialect import Dialect
+from proxy.observe.prefixes import PrefixMemory
 from proxy.policy.conditions import RequestFacts
 from proxy.policy.lane import LaneCapabilities, LaneFacts, choose_lane
 from proxy.policy.match import Lost, RouteTable
@@ -61,6 +67,15 @@ class Decision(msgspec.Struct, frozen=True):
     lost: tuple[Lost, ...] = ()
 
 
+@dataclass(slots=True)
+class PolicyRefusal(ProxyError):
+    """A request that its route refuses, with what had been found out by then."""
+
+    route: str = ""
+    model: str = ""
+    steps: tuple[StepReport, ...] = ()
+
+
 class _Read(msgspec.Struct, frozen=True):
     """A body as the phases see it."""
 
@@ -79,6 +94,7 @@ class _Rewritten(msgspec.Struct, frozen=True):
     model: str
     reports: tuple[StepReport, ...] = ()
     added: frozenset[str] = frozenset()
+    tokens: tuple[int, int] | None = None
 
 
 class Pipeline:
@@ -91,6 +107,8 @@ class Pipeline:
         clock: Clock,
         capabilities: LaneCapabilities = LaneCapabilities(),
         refusals: Refusals = lambda upstream, model: frozenset(),
+        prices: PriceLookup | None = None,
+        prefixes: PrefixMemory | None = None,
     ) -> None:
         self.policies = policies
         self.table = RouteTable(policies)
@@ -98,17 +116,27 @@ class Pipeline:
         self._clock = clock
         self._capabilities = capabilities
         self._refusals = refusals
+        self._prices = prices
+        self._prefixes = prefixes
+
+    @property
+    def counter(self) -> TokenCounting:
+        """What counts tokens here."""
+        return self._tokens
+
+    @property
+    def prices(self) -> PriceLookup | None:
+        """Who knows prices here, if anybody does."""
+        return self._prices
 
     def candidates(self, method: str, path: str, header: HeaderLookup) -> tuple[Route, ...]:
         """Return the routes that the head alone does not rule out, in order."""
         return self.table.candidates(method, path, header)
 
-    def decide(
-        self, request: Request, candidates: tuple[Route, ...], trace: list[Document] | None = None
-    ) -> Decision:
+    def decide(self, request: Request, candidates: tuple[Route, ...], trace: Trace | None = None) -> Decision:
         """Decide about a request, whole. Raises ProxyError where the policy refuses it.
 
-        `trace` is filled with the document as each step found it and as the last one left it.
+        `trace`, if given, is filled.
         """
         read = self._read(request, candidates)
         route = self.table.pick(candidates, read.facts)  # 1 match
@@ -143,6 +171,8 @@ class Pipeline:
             asks_usage=asks_usage,
             urgency=urgency,
             lane=lane,
+            tokens_before=None if rewritten.tokens is None else rewritten.tokens[0],
+            tokens_after=None if rewritten.tokens is None else rewritten.tokens[1],
         )
 
     def untouched(self, dialect: Dialect | None = None) -> Decision:
@@ -161,15 +191,16 @@ class Pipeline:
             lane=_UNMATCHED_LANE,
         )
 
-    def explain(self, request: Request, trace: list[Document] | None = None) -> Decision:
+    def explain(self, request: Request, trace: Trace | None = None) -> Decision:
         """Decide about a request without candidates from a live head, and say why earlier routes lost.
 
-        `trace` as in `decide`.
+        `trace`, if given, is filled.
         """
         candidates = self.candidates(request.method, request.path, request.header)
         read = self._read(request, candidates)
         _, lost = self.table.explain(request.method, request.path, request.header, read.facts)
-        return msgspec.structs.replace(self.decide(request, candidates, trace), lost=lost)
+        decision = self.decide(request, candidates, Trace() if trace is None else trace)
+        return msgspec.structs.replace(decision, lost=lost)
 
     def needs_tokens(self, candidates: tuple[Route, ...]) -> bool:
         """Tell whether deciding may count tokens, which takes long for long bodies."""
@@ -216,7 +247,7 @@ class Pipeline:
         upstream: Upstream,
         read: _Read,
         header: HeaderLookup,
-        trace: list[Document] | None,
+        trace: Trace | None,
     ) -> _Rewritten:
         model = read.model
         if not route.steps:
@@ -225,39 +256,72 @@ class Pipeline:
             reason = "the body is not a JSON object" if read.document is None else "unknown API shape"
             skipped = tuple(StepReport(bound.step.name, StepStatus.SKIPPED, reason) for bound in route.steps)
             return _Rewritten(read.document, upstream, model, skipped)
-        context = self._context(read.dialect, upstream, model, header)
+        is_counting = route.counts_tokens
+        scope = self._scope(upstream, model, header) if is_counting else b""
+        context = self._context(read.dialect, upstream, model, header, scope)
         document = read.document.without_duplicates()
         reports: list[StepReport] = []
         added: set[str] = set()
+        sent: list[tuple[bytes, SentPrefix]] = []
+        tokens: tuple[int, int] | None = None
         for bound in route.steps:
             name = bound.step.name
             if trace is not None:
-                trace.append(document)
+                trace.stages.append(Stage(document, upstream, model))
             try:
                 outcome = bound.step.apply(document, bound.config, context)
             except Rejected as rejection:
-                raise ProxyError(REJECTED_BY_POLICY, rejection.message, param=rejection.param) from None
+                raise _refusal(route, model, reports, rejection.message, rejection.param) from None
             except Exception as problem:
                 reports.append(StepReport(name, StepStatus.FAILED, type(problem).__name__))
                 if route.on_error is OnError.REJECT:
                     message = f"The step {name} failed and this route rejects such requests."
-                    raise ProxyError(REJECTED_BY_POLICY, message) from problem
+                    raise _refusal(route, model, reports, message, None) from None
                 continue
             document = outcome.document
             if outcome.added:
                 added.update(outcome.added)
             reports.append(StepReport(name, outcome.status, outcome.reason, outcome.detail))
+            if outcome.tokens is not None:
+                tokens = (tokens or outcome.tokens)[0], outcome.tokens[1]
+            if outcome.sent is not None:
+                sent.append((scope, outcome.sent))
             if outcome.model is not None or outcome.upstream is not None:
                 model = outcome.model or model
                 upstream = self.policies.upstreams[outcome.upstream or upstream.name]
-                context = self._context(read.dialect, upstream, model, header)
+                scope = self._scope(upstream, model, header) if is_counting else b""
+                context = self._context(read.dialect, upstream, model, header, scope)
         if trace is not None:
-            trace.append(document)
-        return _Rewritten(document, upstream, model, tuple(reports), frozenset(added))
+            trace.stages.append(Stage(document, upstream, model))
+        if trace is None or trace.remembers:
+            self._remember(sent)
+        return _Rewritten(document, upstream, model, tuple(reports), frozenset(added), tokens)
 
-    def _context(self, dialect: Dialect, upstream: Upstream, model: str, header: HeaderLookup) -> StepContext:
-        refused = self._refusals(upstream.name, model)
-        return StepContext(dialect, model, upstream.provider.value, self._tokens, refused, header)
+    def _remember(self, sent: list[tuple[bytes, SentPrefix]]) -> None:
+        for scope, prefix in sent:
+            if self._prefixes is not None:
+                self._prefixes.remember(scope, prefix)
+
+    def _context(
+        self, dialect: Dialect, upstream: Upstream, model: str, header: HeaderLookup, scope: bytes
+    ) -> StepContext:
+        return StepContext(
+            dialect,
+            model,
+            upstream.provider.value,
+            self._tokens,
+            self._refusals(upstream.name, model),
+            header,
+            self._prices,
+            self._prefixes.scoped(scope) if scope and self._prefixes is not None else None,
+        )
+
+    def _scope(self, upstream: Upstream, model: str, header: HeaderLookup) -> bytes:
+        """Return a digest of whose prompt cache it is: nothing is shared between credentials."""
+        if self._prefixes is None:
+            return b""
+        parts = (upstream.name, model, *(header(name) or "" for name in _CREDENTIALS))
+        return hashlib.blake2b(repr(parts).encode(), digest_size=_SCOPE_BYTES).digest()
 
     def _urgency_facts(self, request: Request, read: _Read, document: Document | None) -> UrgencyFacts:
         says_tier = document is not None and document.has_any(_TIER_FIELDS)
@@ -299,6 +363,15 @@ class Pipeline:
         return choose_lane(urgency.value, facts, self._capabilities)
 
 
+def _refusal(
+    route: Route, model: str, reports: list[StepReport], message: str, param: str | None
+) -> PolicyRefusal:
+    """Return what is raised where a step forbids a request, or failed and must not have."""
+    return PolicyRefusal(
+        REJECTED_BY_POLICY, message, param, route=route.name, model=model, steps=tuple(reports)
+    )
+
+
 def _could_be_dodged(candidates: tuple[Route, ...]) -> bool:
     """Tell whether an unread body would get past a limit that a route may have put on it."""
     for route in candidates:
@@ -317,6 +390,8 @@ _UNREADABLE = {
 _INTERACTIVE_FACTS = LaneFacts(
     endpoint=None, stream=True, ticket=False, batch=False, deadline_seconds=None, patience_seconds=0.0
 )
+_CREDENTIALS = ("authorization", "x-api-key", "api-key", "openai-organization", "openai-project")
+_SCOPE_BYTES = 16
 _TIER_FIELDS = frozenset({"service_tier", "background"})
 _UNMATCHED = UrgencyDecision(Urgency.INTERACTIVE, "no route matched")
 _UNMATCHED_LANE = LaneDecision(Lane.STREAM, "no route matched")

@@ -34,6 +34,13 @@ def size(text: str) -> int:
         raise argparse.ArgumentTypeError(str(problem)) from None
 
 
+def worker_count(text: str) -> int:
+    """Read a number of processes."""
+    if not text.isdecimal() or not 1 <= int(text) <= 256:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of processes from 1 to 256")
+    return int(text)
+
+
 def listen_address(text: str) -> str:
     """Check an address to listen on; `off` is left to the option."""
     if text != "off":

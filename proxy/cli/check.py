@@ -26,7 +26,9 @@ def run(options: argparse.Namespace) -> int:
     findings = check(options.paths, dict(os.environ))
     errors = sum(1 for finding in findings if finding.severity is Severity.ERROR)
     if options.json:
-        sys.stdout.buffer.write(orjson.dumps([_row(finding) for finding in findings], option=orjson.OPT_APPEND_NEWLINE))
+        sys.stdout.buffer.write(
+            orjson.dumps([_row(finding) for finding in findings], option=orjson.OPT_APPEND_NEWLINE)
+        )
     else:
         for finding in findings:
             print(finding)

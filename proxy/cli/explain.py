@@ -1,47 +1,65 @@
-"""`weir explain`: what would happen to a request, without calling anyone."""
+"""`weir explain`: what would happen to a request, or to a file of them, without calling anyone."""
 
 from __future__ import annotations
 
 import argparse
-import difflib
 import os
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import orjson
 
 from proxy.cli.arguments import Subcommands, usage_error
-from proxy.core.clock import SystemClock
+from proxy.cli.corpus_text import corpus_text
+from proxy.core.clock import ManualClock, SystemClock
 from proxy.core.errors import ProxyError
+from proxy.core.stages import Trace
 from proxy.edge.request_target import matched_path
-from proxy.explanation import explanation, explain_request, sent_body
-from proxy.pipeline import Pipeline, Request
+from proxy.explanation import explain_request, explanation, sent_body
+from proxy.explanation.body_diff import body_diff
+from proxy.explanation.corpus import Corpus
+from proxy.explanation.corpus_lines import read_requests
+from proxy.observe.prefixes import PrefixMemory
+from proxy.pipeline import Decision, Pipeline, Request
 from proxy.policy.builtin import PLACEHOLDER
 from proxy.policy.findings import PolicyErrors
 from proxy.policy.load import load
+from proxy.policy.model import PolicySet
 from proxy.tokens.counter import TokenCounter
 from proxy.tokens.vocabulary import load_vocabularies
+from proxy.upstream.providers.prices import load_prices
+
+_EPILOG = (
+    "REQUEST.jsonl (or --jsonl) holds one request a line: a bare body, {path, headers, body}, or a line of "
+    "an OpenAI batch file. Then the sums over all of them are printed."
+)
 
 
 def add_to(commands: Subcommands) -> None:
     """Add the command to a parser."""
-    parser = commands.add_parser("explain", help="show what would happen to a request")
+    parser = commands.add_parser("explain", help="show what would happen to requests", epilog=_EPILOG)
     parser.add_argument("--policies", action="append", required=True, metavar="PATH")
-    parser.add_argument("--path", default="/v1/chat/completions", help="request path (default /v1/chat/completions)")
+    parser.add_argument(
+        "--path", default="/v1/chat/completions", help="request path (default /v1/chat/completions)"
+    )
     parser.add_argument("--method", default="POST", help="request method (default POST)")
-    parser.add_argument("--header", action="append", default=[], metavar="'NAME: VALUE'", help="request header")
+    parser.add_argument(
+        "--header", action="append", default=[], metavar="'NAME: VALUE'", help="request header"
+    )
     parser.add_argument("--json", action="store_true", help="print one JSON object")
-    parser.add_argument("request", metavar="REQUEST.json|-", help="the request's body, - for standard input")
+    parser.add_argument("--jsonl", action="store_true", help="read one request a line, whatever the name")
+    parser.add_argument(
+        "request",
+        metavar="REQUEST.json|.jsonl|-",
+        help="the request's body or a file of requests, - for stdin",
+    )
     parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:
     """Explain; 1 if the policies cannot be used or refuse the request."""
-    try:
-        body = sys.stdin.buffer.read() if options.request == "-" else Path(options.request).read_bytes()
-    except OSError as problem:
-        return usage_error("explain", f"{options.request}: {problem.strerror}")
     try:
         headers = _headers(options.header)
         path = matched_path(options.path.encode("utf-8"))
@@ -52,20 +70,24 @@ def run(options: argparse.Namespace) -> int:
     except PolicyErrors as errors:
         print(errors, file=sys.stderr)
         return 1
-    pipeline = Pipeline(policies, TokenCounter(load_vocabularies().encodings), SystemClock())
-    request = Request(options.method.upper(), path, headers.get, body)
-    if options.json:
-        text = explain_request(pipeline, request)
-        sys.stdout.buffer.write(text + b"\n")
-        return 1 if text.startswith(b'{"rejected"') else 0
+    counter = TokenCounter(load_vocabularies().encodings)
+    pipeline = Pipeline(policies, counter, SystemClock(), prices=load_prices())
+    explain = _sum_up if options.jsonl or options.request.endswith(".jsonl") else _explain_one
+    asked = Request(options.method.upper(), path, headers.get, b"")
     try:
-        decision = pipeline.explain(request)
-    except ProxyError as error:
-        print(f"rejected   {error.kind.status} {error.kind.code}: {error.message}")
-        return 1
-    _print(explanation(pipeline, request, decision))
-    _print_diff(body, sent_body(request, decision))
-    return 0
+        if options.request == "-":
+            return explain(options, pipeline, asked, sys.stdin.buffer)
+        with Path(options.request).open("rb") as file:
+            return explain(options, pipeline, asked, file)
+    except OSError as problem:
+        return usage_error("explain", f"{options.request}: {problem.strerror}")
+
+
+def _pipeline(policies: PolicySet) -> Pipeline:
+    """Return what `weir serve` would decide with; time stands still, so that a file's prefixes stay warm."""
+    clock = ManualClock(SystemClock().wall())
+    counter = TokenCounter(load_vocabularies().encodings)
+    return Pipeline(policies, counter, clock, prices=load_prices(), prefixes=PrefixMemory(clock))
 
 
 def _headers(lines: list[str]) -> dict[str, str]:
@@ -78,36 +100,92 @@ def _headers(lines: list[str]) -> dict[str, str]:
     return headers
 
 
-def _print(facts: dict[str, Any]) -> None:
+# --- many requests ------------------------------------------------------------------------------------------
+
+
+def _sum_up(options: argparse.Namespace, pipeline: Pipeline, asked: Request, lines: Iterable[bytes]) -> int:
+    clock = SystemClock()
+    began = clock.monotonic()
+    corpus = Corpus(pipeline)
+    try:
+        for request in read_requests(lines, asked, matched_path):
+            corpus.add(request)
+    except ProxyError as error:
+        return usage_error("explain", f"{options.request}: {error.message}")
+    summary = corpus.summary()
+    seconds = clock.monotonic() - began
+    if options.json:
+        sys.stdout.buffer.write(
+            orjson.dumps(summary | {"seconds": seconds}, option=orjson.OPT_APPEND_NEWLINE)
+        )
+    else:
+        sys.stdout.write(corpus_text(summary, seconds))
+    return 0
+
+
+# --- one request --------------------------------------------------------------------------------------------
+
+
+def _explain_one(
+    options: argparse.Namespace, pipeline: Pipeline, asked: Request, lines: Iterable[bytes]
+) -> int:
+    request = Request(asked.method, asked.path, asked.header, b"".join(lines))
+    if options.json:
+        text = explain_request(pipeline, request)
+        sys.stdout.buffer.write(text + b"\n")
+        return 1 if text.startswith(b'{"rejected"') else 0
+    trace = Trace()
+    try:
+        decision = pipeline.explain(request, trace)
+    except ProxyError as error:
+        print(f"rejected   {error.kind.status} {error.kind.code}: {error.message}")
+        return 1
+    _print(explanation(pipeline, request, decision, trace), trace)
+    _print_body(request, decision, trace)
+    return 0
+
+
+def _print(facts: dict[str, Any], trace: Trace) -> None:
     print(f"route      {facts['route'] or '(none: passes untouched)'}")
     for lost in facts["lost"]:
         print(f"  not      {lost['route']}: {lost['reason']}")
     print(f"upstream   {facts['upstream']}")
-    for step in facts["steps"]:
+    for index, step in enumerate(facts["steps"]):
         detail = ", ".join(f"{key}={value}" for key, value in step["detail"].items())
         print(f"step       {step['name']}: {step['status']}" + (f" ({detail})" if detail else ""))
+        documents = [stage.document for stage in trace.stages[index : index + 2]]
+        if len(set(documents)) == 2:
+            _print_change(step["tokens"], step["usd"])
+            _print_diff(*(document.to_bytes() for document in documents))
     print(f"urgency    {facts['urgency']['value']}: {facts['urgency']['reason']}")
     print(f"lane       {facts['lane']['value']}: {facts['lane']['reason']}")
-    tokens = facts["tokens"]
-    if tokens["before"] is not None:
-        print(f"tokens     {tokens['before']} -> {tokens['after']}")
-    if facts["asks_usage"]:
+    _print_change(facts["tokens"], facts["usd"])
+
+
+def _print_change(tokens: dict[str, int | None], usd: dict[str, float | None]) -> None:
+    if tokens["before"] is None:
+        return
+    line = f"tokens     {tokens['before']} -> {tokens['after']}"
+    if usd["before"] is not None and usd["after"] is not None:
+        line += f" (${usd['before']:.6f} -> ${usd['after']:.6f})"
+    print(line)
+
+
+def _print_body(request: Request, decision: Decision, trace: Trace) -> None:
+    sent = sent_body(request, decision)
+    if sent == request.body:
+        print("body       unchanged, byte for byte")
+        return
+    print(f"body       changed, {len(request.body)} -> {len(sent)} bytes")
+    stages = [stage.document.to_bytes() for stage in trace.stages] or [request.body]
+    if stages[0] != request.body:
+        print("duplicates only the last of equal keys is sent")
+        _print_diff(request.body, stages[0])
+    if decision.asks_usage:
         print("usage      asked for on Weir's own behalf; its event is removed from the answer")
+        _print_diff(stages[-1], sent)
 
 
 def _print_diff(before: bytes, after: bytes) -> None:
-    if before == after:
-        print("body       unchanged, byte for byte")
-        return
-    print("body       changed:")
-    for line in difflib.unified_diff(_lines(before), _lines(after), "as written", "as sent", lineterm=""):
+    for line in body_diff(before, after):
         print(f"  {line}")
-
-
-def _lines(body: bytes) -> list[str]:
-    """Return a body as lines that can be compared: one member a line, whatever its own layout."""
-    try:
-        text = orjson.dumps(orjson.loads(body), option=orjson.OPT_INDENT_2).decode()
-    except orjson.JSONDecodeError:
-        text = body.decode("utf-8", "replace")
-    return text.splitlines()

@@ -13,38 +13,66 @@ from typing import Any
 import uvloop
 
 from proxy import app
-from proxy.cli.arguments import Subcommands, duration, listen_address, size, usage_error
+from proxy.cli.arguments import Subcommands, duration, listen_address, size, usage_error, worker_count
 from proxy.policy.findings import PolicyErrors
 from proxy.settings import Settings, default_upstream
 from proxy.sim.scenario import Scenario
 from proxy.sim.server import serve as simulate_provider
+from proxy.supervisor import Supervisor
+
+_NO_UPSTREAM = (
+    "weir serve: WEIR_UPSTREAM and OPENAI_API_KEY are not set: policies must define upstreams "
+    "(or try Weir with the simulated provider: --demo)"
+)
+
 
 def add_to(commands: Subcommands) -> None:
-    """Add the command to a parser."""
-    parser = commands.add_parser("serve", help="run the proxy")
+    """Add the command to a parser. `WEIR_ACCESS_LOG` stands for `--access-log`, and so on."""
+    parser = commands.add_parser(
+        "serve",
+        help="run the proxy",
+        epilog="Each option may also be set by the environment: --access-log by WEIR_ACCESS_LOG, and so on; "
+        f"several --policies by one WEIR_POLICIES with {os.pathsep!r} between them.",
+    )
+
+    def option(flag: str, text: str, **details: Any) -> None:
+        variable = "WEIR_" + flag.removeprefix("--").upper().replace("-", "_")
+        parser.add_argument(flag, help=text, default=os.environ.get(variable) or None, **details)
+
+    def duration_option(flag: str, name: str, text: str) -> None:
+        option(flag, text, type=duration, dest=name, metavar="DURATION")
+
     defaults = Settings()
-    option = parser.add_argument
-    option("--policies", action="append", default=[], metavar="PATH", help="policy file or directory (repeatable)")
-    option("--listen", type=listen_address, metavar="HOST:PORT|unix:PATH", help=f"default {defaults.listen}")
-    option("--admin", type=listen_address, metavar="HOST:PORT|off", help=f"admin API, default {defaults.admin}")
-    option("--workers", type=int, metavar="N", help="processes that share the port (default 1)")
-    option("--access-log", metavar="PATH|-|off", help="one JSON line per exchange (default -: standard output)")
-    option("--log-format", choices=("json", "text"), help="format of the access log (default json)")
-    option("--demo", action="store_true", help="without an upstream, answer from an embedded simulated provider")
-    option("--tls-certificate", metavar="FILE", help="serve TLS with this certificate chain")
-    option("--tls-key", metavar="FILE", help="the certificate's key, if not in the same file")
-    option("--tls-client-ca", metavar="FILE", help="require client certificates signed by this CA")
-    option("--drain-delay", type=duration, dest="drain_delay_seconds", metavar="DURATION",
-           help="after SIGTERM, keep accepting this long (default 0s)")  # fmt: skip
-    option("--drain-timeout", type=duration, dest="drain_timeout_seconds", metavar="DURATION",
-           help="then let requests in progress end within this (default 30s)")  # fmt: skip
-    option("--max-head", type=size, dest="head_bytes", metavar="SIZE", help="request line and headers (default 64KiB)")
-    option("--header-timeout", type=duration, dest="header_seconds", metavar="DURATION", help="default 30s")
-    option("--body-timeout", type=duration, dest="body_seconds", metavar="DURATION",
-           help="between two reads of a request body (default 60s)")  # fmt: skip
-    option("--keep-alive", type=duration, dest="keep_alive_seconds", metavar="DURATION", help="default 75s")
-    option("--write-stall", type=duration, dest="write_stall_seconds", metavar="DURATION",
-           help="drop a caller that reads nothing for this long (default 30s)")  # fmt: skip
+    parser.add_argument(
+        "--policies", action="append", metavar="PATH", help="policy file or directory (repeatable)"
+    )
+    parser.add_argument(
+        "--demo", action="store_true", help="without an upstream, answer from an embedded simulated provider"
+    )
+    where = "HOST:PORT|unix:PATH"
+    option(
+        "--listen", f"where callers connect, default {defaults.listen}", type=listen_address, metavar=where
+    )
+    option("--admin", f"admin API or off, default {defaults.admin}", type=listen_address, metavar=where)
+    option("--workers", "processes that share the port (default 1)", type=worker_count, metavar="N")
+    option("--access-log", "one line per exchange (default -: standard output)", metavar="PATH|-|off")
+    option("--log-format", "of the access log (default json)", choices=("json", "text"))
+    option("--tls-certificate", "serve TLS with this certificate chain", metavar="FILE")
+    option("--tls-key", "the certificate's key, if not in the same file", metavar="FILE")
+    option("--tls-client-ca", "require client certificates signed by this CA", metavar="FILE")
+    duration_option(
+        "--drain-delay", "drain_delay_seconds", "after SIGTERM, keep accepting this long (default 0s)"
+    )
+    duration_option(
+        "--drain-timeout", "drain_timeout_seconds", "then let requests end within this (default 30s)"
+    )
+    option(
+        "--max-head", "request line and headers (default 64KiB)", type=size, dest="head_bytes", metavar="SIZE"
+    )
+    duration_option("--header-timeout", "header_seconds", "for a request's head (default 30s)")
+    duration_option("--body-timeout", "body_seconds", "between two reads of a body (default 60s)")
+    duration_option("--keep-alive", "keep_alive_seconds", "between two requests (default 75s)")
+    duration_option("--write-stall", "write_stall_seconds", "for a caller that reads nothing (default 30s)")
     parser.set_defaults(run=run)
 
 
@@ -59,6 +87,8 @@ def run(options: argparse.Namespace) -> int:
         uvloop.run(_serve(settings, environment, options.demo))
     except PolicyErrors as errors:
         print(errors, file=sys.stderr)
+        if settings.upstream_url is None:
+            print(_NO_UPSTREAM, file=sys.stderr)
         return 1
     except (OSError, ValueError) as problem:
         return usage_error("serve", str(problem))
@@ -69,9 +99,12 @@ def _settings(options: argparse.Namespace, environment: dict[str, str]) -> Setti
     """Combine flags, `WEIR_*` variables and defaults, in this order of precedence."""
     upstream_url, upstream_key = default_upstream(environment)
     given: dict[str, Any] = {
-        name: value for name in Settings.__dataclass_fields__ if (value := getattr(options, name, None)) is not None
+        name: value
+        for name in Settings.__dataclass_fields__
+        if (value := getattr(options, name, None)) is not None
     }
-    given["policies"] = tuple(options.policies)
+    listed = environment.get("WEIR_POLICIES", "").split(os.pathsep)
+    given["policies"] = tuple(options.policies or filter(None, listed))
     return Settings(**{"upstream_url": upstream_url, "upstream_key": upstream_key} | given)
 
 
@@ -83,16 +116,25 @@ async def _serve(settings: Settings, environment: dict[str, str], is_demo: bool)
         settings = replace(settings, upstream_url=f"{url}/v1")
         print(f"weir: no upstream configured: the simulated provider answers, on {url}", flush=True)
     try:
-        policies = app.load_policies(settings, environment)
-        await app.serve(settings, environment, policies, lambda line: print(line, flush=True))
+        if settings.workers > 1:
+            await Supervisor(settings, environment).run(_announce)
+        else:
+            policies = app.load_policies(settings, environment)
+            await app.serve(settings, environment, policies, _announce)
     finally:
         if simulator is not None:
             simulator.cancel()
             await asyncio.gather(simulator, return_exceptions=True)
 
 
+def _announce(line: str) -> None:
+    print(line, flush=True)
+
+
 async def _start_simulator() -> tuple[asyncio.Task[None], str]:
     loop = asyncio.get_running_loop()
     url: asyncio.Future[str] = loop.create_future()
-    simulator = loop.create_task(simulate_provider("127.0.0.1:0", Scenario(), url.set_result), name="simulator")
+    simulator = loop.create_task(
+        simulate_provider("127.0.0.1:0", Scenario(), url.set_result), name="simulator"
+    )
     return simulator, await url

@@ -16,8 +16,12 @@ from proxy.sim.server import serve
 def add_to(commands: Subcommands) -> None:
     """Add the command to a parser."""
     parser = commands.add_parser("simulate", help="run a simulated provider")
-    parser.add_argument("--listen", type=listen_address, default="127.0.0.1:9000", metavar="HOST:PORT|unix:PATH")
-    parser.add_argument("--scenario", metavar="FILE", help="timing, cache, limits and faults (docs/simulator.md)")
+    parser.add_argument(
+        "--listen", type=listen_address, default="127.0.0.1:9000", metavar="HOST:PORT|unix:PATH"
+    )
+    parser.add_argument(
+        "--scenario", metavar="FILE", help="timing, cache, limits and faults (docs/simulator.md)"
+    )
     parser.set_defaults(run=run)
 
 
@@ -32,11 +36,11 @@ def run(options: argparse.Namespace) -> int:
 
 
 async def _serve(listen: str, scenario: Scenario) -> None:
-    task = asyncio.ensure_future(
-        serve(listen, scenario, lambda url: print(f"weir simulate: listening on {url}", flush=True))
-    )
+    loop = asyncio.get_running_loop()
+    serving = serve(listen, scenario, lambda url: print(f"weir simulate: listening on {url}", flush=True))
+    task = loop.create_task(serving, name="simulated provider")
     for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, task.cancel)
+        loop.add_signal_handler(number, task.cancel)
     try:
         await task
     except asyncio.CancelledError:

@@ -98,9 +98,7 @@ class Price(msgspec.Struct, frozen=True):
             return None
         plain_tokens = max(0, input_tokens - cached_tokens - cache_write_tokens)
         reading = (
-            plain_tokens * rates.input
-            + cached_tokens * rates.cached
-            + cache_write_tokens * rates.cache_write
+            plain_tokens * rates.input + cached_tokens * rates.cached + cache_write_tokens * rates.cache_write
         )
         writing = output_tokens * rates.output
         cliff = self.long_context

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 
 
@@ -86,6 +86,6 @@ class Upstream:
     max_connections: int = 0
     tls: UpstreamTls = UpstreamTls()
     unix_socket: str | None = None
-    proxy: str = "env"
+    proxy: str = field(default="env", repr=False)
     retry_statuses: tuple[int, ...] = ()
     retries: int = 0

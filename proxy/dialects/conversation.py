@@ -23,7 +23,7 @@ from proxy.dialects.elements import Element, Role
 from proxy.dialects.messages_elements import read_messages_element
 from proxy.dialects.responses_elements import read_responses_element
 
-__all__ = ["Conversation", "Element", "Group", "Role", "Turn", "read_conversation"]
+__all__ = ["Conversation", "Element", "Group", "Role", "Turn", "conversation_fields", "read_conversation"]
 
 _READERS = {
     "chat": ("messages", read_chat_element),
@@ -85,6 +85,12 @@ class Conversation(msgspec.Struct, frozen=True):
             if any(mark in self.raws[index] for mark in _CACHE_MARKS):
                 return index + 1
         return 0
+
+
+def conversation_fields(dialect: Dialect) -> tuple[str, ...]:
+    """Return the fields that hold a conversation: first its elements, then system text."""
+    known = _READERS.get(dialect.name)
+    return () if known is None else (known[0], *_FIXED[dialect.name])
 
 
 def read_conversation(document: Document, dialect: Dialect) -> Conversation | None:

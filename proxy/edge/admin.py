@@ -10,7 +10,7 @@ from proxy.core.errors import ProxyError
 from proxy.edge.listener import parse_listen
 from proxy.edge.request_target import matched_path
 from proxy.explanation import explain_request
-from proxy.observe.metrics import Metrics, Snapshot, merge, render
+from proxy.observe.metrics import Snapshot, merge, render
 from proxy.pipeline import Pipeline, Request
 
 _MAX_EXPLAIN_BYTES = 64 * 1024 * 1024
@@ -19,16 +19,18 @@ _MAX_EXPLAIN_BYTES = 64 * 1024 * 1024
 class Observed(Protocol):
     """What the admin API shows."""
 
-    is_ready: bool
-    metrics: Metrics
+    @property
+    def is_ready(self) -> bool:
+        """Whether requests are accepted and nobody asked to stop."""
+        ...
 
     @property
     def pipeline(self) -> Pipeline:
         """The pipeline in force."""
         ...
 
-    def measure(self) -> None:
-        """Bring the gauges up to date."""
+    async def snapshots(self) -> list[Snapshot]:
+        """Return the metrics of every process, gauges up to date."""
         ...
 
 
@@ -72,15 +74,11 @@ class Admin:
         return web.Response(status=503, text="not ready\n")
 
     async def _metrics(self, _: web.Request) -> web.Response:
-        snapshots = await self._snapshots()
+        snapshots = await self._observed.snapshots()
         return web.Response(
             body=render(merge(snapshots)),
             headers={"Content-Type": "text/plain; version=0.0.4; charset=utf-8"},
         )
-
-    async def _snapshots(self) -> list[Snapshot]:
-        self._observed.measure()
-        return [self._observed.metrics.snapshot()]
 
     async def _explain(self, request: web.Request) -> web.Response:
         """Explain the body as a request to `?path=`, with the `x-weir-explain-*` headers' requests' own."""

@@ -12,7 +12,7 @@ from proxy.http.server import ServerConnection
 class Answer:
     """Writes one response to a caller. `begin` once, then `write`, then one of the ends."""
 
-    __slots__ = ("_connection", "_exchange", "_framing", "_keep_alive", "_request", "has_begun")
+    __slots__ = ("_connection", "_exchange", "_framing", "_keep_alive", "_request", "_unsent", "has_begun")
 
     def __init__(self, connection: ServerConnection, request: RequestHead, exchange: Exchange) -> None:
         self._connection = connection
@@ -20,6 +20,7 @@ class Answer:
         self._exchange = exchange
         self._framing = Framing.NONE
         self._keep_alive = request.keep_alive and request.version == "1.1"
+        self._unsent = b""
         self.has_begun = False
 
     @property
@@ -28,14 +29,17 @@ class Answer:
         return self._keep_alive and not self._connection.closes_next
 
     def begin(self, head: ResponseHead, report: bytes, is_stream: bool, is_rewritten: bool) -> None:
-        """Commit: send the head. `is_rewritten` says that the body may differ from the upstream's in length."""
+        """Commit: the head leaves with the first body bytes, or with `flush`.
+
+        `is_rewritten` says that the body may differ from the upstream's in length.
+        """
         length = None if is_rewritten else head.content_length
         request = self._request
         framing = self._framing = response_framing(request.method, request.version, head.status, length)
         self._keep_alive = self.keep_alive and framing is not Framing.CLOSE
         self._exchange.status = head.status
         self.has_begun = True
-        self._connection.write(write_response_head(head, framing, report, self._keep_alive, is_stream))
+        self._unsent = write_response_head(head, framing, report, self._keep_alive, is_stream)
 
     def write(self, data: bytes) -> None:
         """Send body bytes."""
@@ -43,10 +47,21 @@ class Answer:
         if not data or framing is Framing.NONE:
             return
         self._exchange.response_bytes += len(data)
-        self._connection.write(chunk(data) if framing is Framing.CHUNKED else data)
+        if framing is Framing.CHUNKED:
+            data = chunk(data)
+        if self._unsent:
+            data, self._unsent = self._unsent + data, b""
+        self._connection.write(data)
+
+    def flush(self) -> None:
+        """Send a head that has not left together with the first body bytes."""
+        if self._unsent:
+            unsent, self._unsent = self._unsent, b""
+            self._connection.write(unsent)
 
     def end(self) -> None:
         """End the answer as a whole one."""
+        self.flush()
         if self._framing is Framing.CHUNKED:
             self._connection.write(LAST_CHUNK)
         self._connection.finish(self._keep_alive)
@@ -58,8 +73,17 @@ class Answer:
         self._connection.write(response)
         self._connection.finish(self._keep_alive)
 
+    def send_json(self, body: bytes) -> None:
+        """Send a whole JSON answer of Weir's own."""
+        fields = [(b"content-type", b"Content-Type", b"application/json")]
+        fields.append((b"content-length", b"Content-Length", b"%d" % len(body)))
+        self.begin(ResponseHead(200, b"OK", fields), b"", is_stream=False, is_rewritten=False)
+        self.write(body)
+        self.end()
+
     def break_off(self) -> None:
         """End the answer so that it cannot pass for whole: what was written is sent, its end never comes."""
+        self.flush()
         if self._framing is Framing.LENGTH or self._framing is Framing.NONE:
             self._connection.abort()
         else:

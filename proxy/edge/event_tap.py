@@ -110,9 +110,8 @@ class EventTap:
         self._learn(event, facts)
         if forwarded_bytes:
             kept.append(event[forwarded_bytes:])
-        elif self._removes_usage:
-            if not facts.usage_only:
-                kept.append(_without_null_usage(event) if _USAGE_KEY in event else event)
+        elif self._removes_usage and not facts.usage_only:
+            kept.append(_without_null_usage(event) if _USAGE_KEY in event else event)
 
     def _learn(self, event: bytes, facts: EventFacts) -> None:
         if facts.first_content:
@@ -181,8 +180,9 @@ def _latest(known: Usage | None, new: Usage) -> Usage:
 def _without_plain_null_usage(data: bytes) -> bytes | None:
     """Remove `"usage":null` from whole events where it shows without parsing that it is theirs to lose.
 
-    The text `,"usage":null` cannot stand inside a JSON string (its quotes would be escaped), and a member is at
-    the top level if one brace and no other bracket follows it in its event. `None` when that does not decide.
+    The text `,"usage":null` cannot stand inside a JSON string (its quotes would be escaped), and a member is
+    at the top level if one brace and no other bracket follows it in its event. `None` when that does not
+    decide.
     """
     first, *others = data.split(_NULL_USAGE)
     if data.count(_USAGE_KEY) != len(others):

@@ -6,10 +6,6 @@ answers. Nothing here knows HTTP framing, policies or providers.
 
 from __future__ import annotations
 
-import asyncio
-from typing import Protocol
-
-from proxy.core.clock import Clock
 from proxy.core.errors import (
     BODY_TOO_LARGE,
     INTERNAL,
@@ -18,22 +14,20 @@ from proxy.core.errors import (
 )
 from proxy.core.exchange import Exchange
 from proxy.edge.answer import Answer
+from proxy.edge.context import HandlerContext
 from proxy.edge.errors import error_response
 from proxy.edge.outgoing import plan_outgoing, plan_unread
 from proxy.edge.relay import Relay
 from proxy.edge.report import report_headers
 from proxy.edge.request_body import decode_body
 from proxy.edge.request_target import matched_path
-from proxy.edge.response_head import write_response_head
+from proxy.edge.response_head import write_handshake
 from proxy.explanation import explain_request
 from proxy.http import tunnel
-from proxy.http.deadlines import Deadlines
-from proxy.http.framing import Framing
 from proxy.http.head import RequestHead, ResponseHead
 from proxy.http.server import ServerConnection
-from proxy.lanes.lane import Call, Lane, Outgoing
-from proxy.observe.recorder import Recorder
-from proxy.pipeline import Decision, Pipeline, Request
+from proxy.lanes.lane import Call, Outgoing
+from proxy.pipeline import Decision, PolicyRefusal, Request
 from proxy.policy.model import HeaderLevel, OnOversize, Route
 from proxy.upstream.pool import Pool
 
@@ -45,47 +39,6 @@ INLINE_COUNT_BYTES = 16 * 1024
 
 _EXPLAIN = "x-weir-explain"
 _EXPLAIN_HEADER = b"x-weir-explain"
-
-
-class Routing(Protocol):
-    """A policy set in force, with the connections that it leads to."""
-
-    @property
-    def pipeline(self) -> Pipeline:
-        """What decides."""
-        ...
-
-    def pool(self, upstream: str) -> Pool:
-        """Return the connections to a configured upstream."""
-        ...
-
-
-class HandlerContext(Protocol):
-    """What all requests share."""
-
-    loop: asyncio.AbstractEventLoop
-    clock: Clock
-    deadlines: Deadlines
-    routing: Routing
-    recorder: Recorder
-    stream_lane: Lane
-    tunnels: set[asyncio.Transport]
-
-    def next_request_id(self) -> str:
-        """Return an id for a new exchange."""
-        ...
-
-    def enter_route(self, route: Route) -> bool:
-        """Claim one of the route's places; `False` when all are taken."""
-        ...
-
-    def leave_route(self, route: Route) -> None:
-        """Give the place back."""
-        ...
-
-    def start(self, handler: ExchangeHandler, body: bytes) -> None:
-        """Run `handler.decide_in_thread(body)` as a task."""
-        ...
 
 
 class ExchangeHandler:
@@ -222,14 +175,14 @@ class ExchangeHandler:
             return
         self._act(decision, body, is_decoded)
 
-    async def decide_in_thread(self, body: bytes, executor_loop: asyncio.AbstractEventLoop) -> None:
+    async def decide_in_thread(self, body: bytes) -> None:
         """Decide about a long body without holding the event loop."""
         try:
             request, is_decoded = self._readable(body)
             if self._is_dry_run(request):
                 return
             decide = self._routing.pipeline.decide
-            decision = await executor_loop.run_in_executor(None, decide, request, self._candidates)
+            decision = await self._context.loop.run_in_executor(None, decide, request, self._candidates)
         except ProxyError as error:
             if not self._is_over:
                 self._fail(error)
@@ -257,13 +210,8 @@ class ExchangeHandler:
             return False
         if not any(_EXPLAIN in route.allow_caller for route in self._candidates):
             return False
-        body = explain_request(self._routing.pipeline, request)
         answer = Answer(self._connection, self._head, self.exchange)
-        fields = [(b"content-type", b"Content-Type", b"application/json")]
-        fields.append((b"content-length", b"Content-Length", b"%d" % len(body)))
-        answer.begin(ResponseHead(200, b"OK", fields), b"", False, False)
-        answer.write(body)
-        answer.end()
+        answer.send_json(explain_request(self._routing.pipeline, request))
         self._record()
         return True
 
@@ -352,10 +300,7 @@ class ExchangeHandler:
         exchange = self.exchange
         exchange.status = 101
         report = report_headers(exchange, HeaderLevel.FULL, self._context.clock.monotonic(), head)
-        lines = write_response_head(head, Framing.NONE, report, True, False)
-        upgrade = head.fields.get(b"upgrade", b"websocket")
-        handshake = b"Connection: Upgrade\r\nUpgrade: %b\r\n\r\n" % upgrade
-        self._connection.write(lines[:-2] + handshake)
+        self._connection.write(write_handshake(head, report))
         downstream, early = self._connection.detach()
         ends = {downstream, upstream[0]}
         self._context.tunnels.update(ends)
@@ -369,7 +314,7 @@ class ExchangeHandler:
         tunnel.join(downstream, upstream[0], early, upstream[1], closed)
 
     def relay_done(self) -> None:
-        """The answer is over. An upstream that is not done yet has nothing more to say that anyone waits for."""
+        """The answer is over; what an upstream that is not done yet still says, nobody waits for."""
         call, self._call = self._call, None
         if call is not None:
             call.cancel()
@@ -382,6 +327,8 @@ class ExchangeHandler:
         exchange = self.exchange
         exchange.error = error.kind.code
         exchange.status = error.kind.status
+        if isinstance(error, PolicyRefusal):
+            exchange.route, exchange.model, exchange.steps = error.route, error.model, error.steps
         head = self._head
         may_stay = exchange.read_at > 0 and not self._connection.closes_next
         keep_alive = may_stay and head.keep_alive and head.version == "1.1"

@@ -1,4 +1,4 @@
-"""Work out what is sent upstream for a request: which bytes, which framing, and how to take a rewrite back."""
+"""Work out what is sent upstream: which bytes, which framing, and how to take a rewrite back."""
 
 from __future__ import annotations
 
@@ -31,15 +31,10 @@ def plan_outgoing(
     document = decision.document
     replaced: dict[bytes, bytes | None] = {}
     route = decision.route
-    if (
-        route is not None
-        and decision.is_stream
-        and route.usage is UsageMode.ASK
-        and decision.dialect is not None
-    ):
+    asks_usage = route is not None and route.usage is UsageMode.ASK and decision.dialect is not None
+    if asks_usage and decision.is_stream and b"accept-encoding" in head.fields:
         # A compressed stream could be neither read for timing nor freed of the usage event asked for.
-        if b"accept-encoding" in head.fields:
-            replaced[b"accept-encoding"] = b"identity"
+        replaced[b"accept-encoding"] = b"identity"
     if document is None or not document.edited:
         announced = body or b"content-length" in head.fields or b"transfer-encoding" in head.fields
         plan = BodyPlan(len(body) if announced else None, replaced=replaced)

@@ -152,6 +152,10 @@ class Relay:
     def _new_tap(self, dialect: Dialect) -> EventTap:
         return EventTap(dialect, self._decision.asks_usage, watches_ids=self._adds_comments)
 
+    def flush(self) -> None:
+        """Send a head that came alone."""
+        self._answer.flush()
+
     def body_received(self, data: bytes) -> None:
         """Pass body bytes on, or hold them."""
         tap = self._tap
@@ -313,6 +317,8 @@ class Relay:
         held, self._held = self._held, []
         for data in held:
             self._answer.write(data)
+        if held:
+            self._answer.flush()
 
     def _write(self, data: bytes) -> None:
         if self._answer.has_begun:
@@ -326,7 +332,7 @@ class Relay:
             self._context.deadlines.add(self)
 
     def sweep(self, now: float) -> None:
-        """Commit a head that was held long enough; write a heartbeat into a silence; end a finished stream."""
+        """Commit a head held long enough; write a heartbeat into a silence; end a finished stream."""
         if now >= self.deadline:
             self._expired()
         if self._heartbeat_seconds is None or self.is_over:
@@ -341,6 +347,7 @@ class Relay:
     def _expired(self) -> None:
         if not self._answer.has_begun:
             self._commit()
+            self._answer.flush()
         elif self._tap is not None and self._tap.is_terminal:
             # Some upstreams leave the connection open after their last word.
             self.response_ended()

@@ -1,7 +1,7 @@
 """Which request targets are accepted, and the path that routes are matched against.
 
-The target goes out character for character. What a server behind could read as another path (dot segments in
-any encoding, double slashes, backslashes) is refused, so that the path that is matched is the path that is served.
+The target goes out character for character. What a server behind could read as another path (dot segments
+in any encoding, double slashes, backslashes) is refused, so that the path matched is the path served.
 """
 
 from __future__ import annotations

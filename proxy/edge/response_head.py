@@ -1,4 +1,4 @@
-"""Write the head of an answer to the caller: the upstream's bytes, less its connection's, plus Weir's report."""
+"""Write the head of an answer: the upstream's bytes, less its connection's, plus Weir's report."""
 
 from __future__ import annotations
 
@@ -53,3 +53,10 @@ def write_response_head(
         parts.append(b"Connection: close\r\n")
     parts.append(b"\r\n")
     return b"".join(parts)
+
+
+def write_handshake(head: ResponseHead, report: bytes) -> bytes:
+    """Return the head of a 101, with the protocol that the upstream switches to."""
+    lines = write_response_head(head, Framing.NONE, report, keep_alive=True, is_stream=False)
+    upgrade = head.fields.get(b"upgrade", b"websocket")
+    return lines.removesuffix(b"\r\n") + b"Connection: Upgrade\r\nUpgrade: %b\r\n\r\n" % upgrade

@@ -8,8 +8,9 @@ from typing import cast
 
 from proxy.core.clock import Clock
 from proxy.core.errors import ProxyError
+from proxy.edge.context import Deciding, Routing
 from proxy.edge.errors import error_response
-from proxy.edge.handler import ExchangeHandler, Routing
+from proxy.edge.handler import ExchangeHandler
 from proxy.http.deadlines import Deadlines
 from proxy.http.limits import ServerLimits
 from proxy.http.server import RequestHandler, ServerConnection
@@ -77,14 +78,14 @@ class EdgeService:
         """Give a place back."""
         self._in_route[route.name] -= 1
 
-    def start(self, handler: ExchangeHandler, body: bytes) -> None:
+    def start(self, handler: Deciding, body: bytes) -> None:
         """Decide about a long body in a task of its own."""
         name = f"decide {handler.exchange.request_id}"
-        task = self.loop.create_task(handler.decide_in_thread(body, self.loop), name=name)
+        task = self.loop.create_task(handler.decide_in_thread(body), name=name)
         self._tasks.add(task)
         task.add_done_callback(lambda done: self._decided(handler, done))
 
-    def _decided(self, handler: ExchangeHandler, task: asyncio.Task[None]) -> None:
+    def _decided(self, handler: Deciding, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
         problem = None if task.cancelled() else task.exception()
         if problem is not None:

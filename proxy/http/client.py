@@ -26,7 +26,6 @@ from proxy.http.head import ResponseHead
 from proxy.http.limits import ClientLimits
 from proxy.http.response_reader import ResponseReader
 
-
 _log = logging.getLogger("weir")
 
 
@@ -48,6 +47,10 @@ class ResponseHandler(Protocol):
 
     def body_received(self, data: bytes) -> None:
         """Take the body bytes of one read, chunked coding removed."""
+        ...
+
+    def flush(self) -> None:
+        """Take note that nothing more came in the read that brought the head."""
         ...
 
     def response_ended(self) -> None:
@@ -198,6 +201,8 @@ class ClientConnection(asyncio.Protocol):
                 if handler is not None:
                     handler.head_received(reader.head)
                 handler = self.handler
+                if handler is not None and not reader.parts and not reader.is_ended:
+                    handler.flush()
         else:
             self._was_touched = True
         if reader.parts and handler is not None:
@@ -225,13 +230,17 @@ class ClientConnection(asyncio.Protocol):
         self._leave()
 
     def pause_writing(self) -> None:
-        """The upstream takes the body too slowly."""
+        """The upstream takes the body too slowly: it has as long as for its first byte to take some of it."""
         if self.handler is not None:
+            if not self._is_request_sent and not self._has_head:
+                self._expire_in(self._waiting_for.first_byte)
             self.handler.upstream_writable(False)
 
     def resume_writing(self) -> None:
         """The upstream takes the body again."""
         if self.handler is not None:
+            if not self._is_request_sent and not self._has_head:
+                self.deadline = self._total_deadline
             self.handler.upstream_writable(True)
 
     # --- ends -----------------------------------------------------------------------------------------
@@ -267,7 +276,9 @@ class ClientConnection(asyncio.Protocol):
 
     def _closed_error(self) -> ProxyError:
         if self._has_head:
-            return ProxyError(UPSTREAM_CLOSED, "The upstream closed the connection in the middle of its answer.")
+            return ProxyError(
+                UPSTREAM_CLOSED, "The upstream closed the connection in the middle of its answer."
+            )
         message = "The upstream closed the connection without an answer."
         return ProxyError(UPSTREAM_CLOSED, message, retryable=self.is_reused and not self._may_have_arrived())
 

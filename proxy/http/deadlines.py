@@ -17,7 +17,7 @@ NEVER = float("inf")
 
 
 class Guarded(Protocol):
-
+    """What the sweep watches."""
     deadline: float
 
     def sweep(self, now: float) -> None:

@@ -1,12 +1,14 @@
-"""Whether a peer can have received what was sent: asked from the kernel, where it knows.
+"""Whether a peer received what was sent and is still there: asked from the kernel, where it knows.
 
-Linux keeps the number of bytes that the peer's kernel acknowledged (`tcpi_bytes_acked`, RFC 4898); a peer that
-had closed before a request arrived acknowledges none of it. Delayed acknowledgements can hide up to 40 ms.
+Linux keeps the number of bytes that the peer's kernel acknowledged (`tcpi_bytes_acked`, RFC 4898); a peer
+that had closed before a request arrived acknowledges none of it. Delayed acknowledgements can hide up to
+40 ms.
 """
 
 from __future__ import annotations
 
 import asyncio
+import select
 import socket
 import struct
 import sys
@@ -14,6 +16,7 @@ import sys
 _BYTES_ACKED_OFFSET = 120
 _INFO_BYTES = 128
 _SYN = 1
+_GONE_EVENTS = select.POLLHUP | select.POLLERR | getattr(select, "POLLRDHUP", 0)
 
 
 def acknowledged_bytes(transport: asyncio.BaseTransport) -> int | None:
@@ -31,3 +34,16 @@ def acknowledged_bytes(transport: asyncio.BaseTransport) -> int | None:
         return None
     acked: int = struct.unpack_from("Q", info, _BYTES_ACKED_OFFSET)[0]
     return acked - _SYN
+
+
+def is_peer_gone(transport: asyncio.BaseTransport) -> bool:
+    """Tell whether the peer closed or reset a connection that is not being read, so that no event says so.
+
+    What it sent before is no matter (Linux); elsewhere only a reset shows.
+    """
+    sock = transport.get_extra_info("socket")
+    if sock is None or sock.fileno() < 0:
+        return False
+    poll = select.poll()
+    poll.register(sock.fileno(), _GONE_EVENTS)
+    return bool(poll.poll(0))

@@ -11,7 +11,7 @@ import base64
 import socket
 import ssl
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import aiohappyeyeballs
 
@@ -34,7 +34,7 @@ class HttpProxy:
 
     host: str
     port: int
-    authorization: str | None = None
+    authorization: str | None = field(default=None, repr=False)
 
     @staticmethod
     def with_credentials(host: str, port: int, user: str | None, password: str | None) -> HttpProxy:
@@ -68,7 +68,9 @@ async def dial(
         async with asyncio.timeout(timeout_seconds):
             return await _dial(loop, address, factory)
     except TimeoutError:
-        raise _failure(UPSTREAM_CONNECT_TIMEOUT, "The connection to the upstream was not made in time.") from None
+        raise _failure(
+            UPSTREAM_CONNECT_TIMEOUT, "The connection to the upstream was not made in time."
+        ) from None
     except (socket.gaierror, UnicodeError):  # the latter for a name that IDNA cannot encode
         raise _failure(UPSTREAM_DNS, "The upstream's host name could not be resolved.") from None
     except ssl.SSLError as problem:
@@ -93,7 +95,9 @@ async def _dial(
     try:
         if address.tunnel is not None:
             await _ask_proxy(loop, sock, address, address.tunnel)
-        _, protocol = await loop.create_connection(factory, sock=sock, ssl=address.tls, server_hostname=server_name)
+        _, protocol = await loop.create_connection(
+            factory, sock=sock, ssl=address.tls, server_hostname=server_name
+        )
     except BaseException:
         sock.close()
         raise

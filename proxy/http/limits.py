@@ -1,4 +1,4 @@
-"""Every bound of the data path's HTTP, in one place. Sizes are bytes, durations seconds; `None` is no limit."""
+"""Every bound of the data path's HTTP, in one place. Sizes are bytes, durations seconds."""
 
 from __future__ import annotations
 

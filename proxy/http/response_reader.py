@@ -130,4 +130,6 @@ def _malformed(problem: str) -> ProxyError:
 
 
 def _too_large() -> ProxyError:
-    return ProxyError(UPSTREAM_PROTOCOL, "The upstream's response headers are larger than this proxy accepts.")
+    return ProxyError(
+        UPSTREAM_PROTOCOL, "The upstream's response headers are larger than this proxy accepts."
+    )

@@ -12,10 +12,10 @@ from typing import Protocol, cast
 
 from proxy.core.errors import REQUEST_TIMEOUT, ProxyError
 from proxy.http.deadlines import NEVER, Deadlines
+from proxy.http.delivery import acknowledged_bytes, is_peer_gone
 from proxy.http.head import RequestHead
 from proxy.http.limits import ServerLimits
 from proxy.http.request_reader import Incoming, RequestReader
-
 
 _log = logging.getLogger("weir")
 
@@ -77,9 +77,9 @@ class ServerConnection(asyncio.Protocol):
         "_is_request_done",
         "_is_write_paused",
         "_loop",
-        "_pending_bytes",
         "_reader",
         "_service",
+        "_taken_bytes",
         "deadline",
         "has_written",
         "is_closed",
@@ -97,7 +97,7 @@ class ServerConnection(asyncio.Protocol):
         self._is_reading_paused = False
         self._is_request_done = False
         self._is_write_paused = False
-        self._pending_bytes = 0
+        self._taken_bytes = 0
         self.deadline = NEVER
         self.has_written = False
         self.is_closed = False
@@ -138,18 +138,32 @@ class ServerConnection(asyncio.Protocol):
 
     def pause_writing(self) -> None:
         """The caller reads too slowly: it has `write_stall` to take something."""
-        self._is_write_paused = True
-        self._pending_bytes = self.transport.get_write_buffer_size()
-        self._expire_in(self._service.limits.write_stall)
+        self._await_taking()
         if self._handler is not None:
             self._handler.writable(False)
 
     def resume_writing(self) -> None:
         """The caller reads again."""
         self._is_write_paused = False
-        self.deadline = NEVER
         if self._handler is not None:
+            self.deadline = NEVER
             self._handler.writable(True)
+        elif not self._is_lingering:
+            self._expire_in(self._service.limits.keep_alive)
+
+    def _await_taking(self) -> None:
+        """From now on the caller has `write_stall` to take something of what is written."""
+        self._is_write_paused = True
+        self._taken_bytes = self._count_taken()
+        self._expire_in(self._service.limits.write_stall)
+
+    def _count_taken(self) -> int:
+        """Return a figure that grows as the caller takes bytes.
+
+        A kernel's buffer may hold megabytes: its level moves only now and then, acknowledgements do at once.
+        """
+        acknowledged = acknowledged_bytes(self.transport)
+        return -self.transport.get_write_buffer_size() if acknowledged is None else acknowledged
 
     # --- reading --------------------------------------------------------------------------------------
 
@@ -197,7 +211,11 @@ class ServerConnection(asyncio.Protocol):
         self._handler = self._service.handler(self)
         self._handler.head_received(head)
         is_answered = self._handler is None or self.has_written
-        if not is_answered and head.fields.get(b"expect", b"").lower() == b"100-continue" and not incoming.parts:
+        if (
+            not is_answered
+            and head.fields.get(b"expect", b"").lower() == b"100-continue"
+            and not incoming.parts
+        ):
             self.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
 
     def _deliver(self, handler: RequestHandler, incoming: Incoming) -> None:
@@ -294,16 +312,24 @@ class ServerConnection(asyncio.Protocol):
 
     def sweep(self, now: float) -> None:
         """Enforce whichever limit is running: head, body, keep-alive, write stall or linger."""
+        if self._is_reading_paused and is_peer_gone(self.transport):
+            self.transport.abort()
+            return
         if self._is_write_paused:
-            pending_bytes = self.transport.get_write_buffer_size()
-            if pending_bytes < self._pending_bytes:
+            taken_bytes = self._count_taken()
+            if taken_bytes > self._taken_bytes:
                 self.deadline = now + self._service.limits.write_stall
-            self._pending_bytes = pending_bytes
+            self._taken_bytes = taken_bytes
         if now < self.deadline:
             return
         self.deadline = NEVER
         is_reading_request = self._handler is not None or self._reader.is_in_head
-        if is_reading_request and not self.has_written and not self._is_write_paused and not self._is_lingering:
+        if (
+            is_reading_request
+            and not self.has_written
+            and not self._is_write_paused
+            and not self._is_lingering
+        ):
             self._refuse(ProxyError(REQUEST_TIMEOUT, "The request did not arrive in time."))
         else:
             self.transport.abort()
@@ -326,8 +352,10 @@ class ServerConnection(asyncio.Protocol):
             self._close_gently()
 
     def _close_gently(self) -> None:
-        """Send what is written, then discard what still comes for a moment, lest a reset destroys the answer."""
+        """Send what is written, then discard what comes for a moment, lest a reset destroys the answer."""
         if self._is_request_done and self._reader.failure is None:
+            if self.transport.get_write_buffer_size():
+                self._await_taking()
             self.transport.close()
             return
         self._is_lingering = True

@@ -1,4 +1,4 @@
-"""After a 101 two sockets are joined as opaque bytes: websockets pass untouched, with backpressure both ways."""
+"""After a 101 two sockets are joined as opaque bytes: websockets pass, with backpressure both ways."""
 
 from __future__ import annotations
 

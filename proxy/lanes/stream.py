@@ -224,6 +224,9 @@ class StreamCall:
             self._relay(self._refusal_head)
             self._reply.body_received(b"".join(self._refusal))
 
+    def flush(self) -> None:
+        """Nothing is relayed yet."""
+
     def response_ended(self) -> None:
         """A refusal is complete: take back what the policy changed, or pass it on."""
         self._connection = None

@@ -8,7 +8,24 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
-_LATENCY_SECONDS = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0)
+_LATENCY_SECONDS = (
+    0.005,
+    0.01,
+    0.02,
+    0.05,
+    0.1,
+    0.2,
+    0.5,
+    1.0,
+    2.0,
+    5.0,
+    10.0,
+    30.0,
+    60.0,
+    120.0,
+    300.0,
+    600.0,
+)
 _OVERHEAD_SECONDS = (0.00005, 0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.05, 0.1, 0.5)
 _TPOT_SECONDS = (0.002, 0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.2, 0.5, 1.0)
 _TOKENS = (1.0, 4.0, 16.0, 64.0, 256.0, 1024.0, 4096.0, 16384.0, 65536.0, 262144.0, 1048576.0)
@@ -97,9 +114,14 @@ CAPPED_EMPTY = Metric(
     ("route",),
     "Answers that ended at the output cap without any visible content.",
 )
-RELOADS = Metric("weir_policy_reloads_total", Kind.COUNTER, ("result",), "Policy reloads by result (ok, rejected).")
+RELOADS = Metric(
+    "weir_policy_reloads_total", Kind.COUNTER, ("result",), "Policy reloads by result (ok, rejected)."
+)
 LOG_DROPPED = Metric(
-    "weir_access_log_dropped_total", Kind.COUNTER, (), "Access log lines dropped because the sink is too slow."
+    "weir_access_log_dropped_total",
+    Kind.COUNTER,
+    (),
+    "Access log lines dropped because the sink is too slow.",
 )
 IN_FLIGHT = Metric("weir_in_flight", Kind.GAUGE, (), "Exchanges in progress.")
 CONNECTIONS = Metric(
@@ -108,7 +130,10 @@ CONNECTIONS = Metric(
 CALLERS = Metric("weir_downstream_connections", Kind.GAUGE, (), "Connections from callers.")
 POLICY = Metric("weir_policy_info", Kind.GAUGE, ("version",), "1 for the policy set in force.")
 POLICY_BAD = Metric(
-    "weir_policy_rejected", Kind.GAUGE, (), "1 while the policy files on disk are invalid and an older set is kept."
+    "weir_policy_rejected",
+    Kind.GAUGE,
+    (),
+    "1 while the policy files on disk are invalid and an older set is kept.",
 )
 LOOP_LAG = Metric(
     "weir_event_loop_lag_seconds",

@@ -127,7 +127,7 @@ def _step(step: StepReport) -> str:
 def _time(wall_seconds: float) -> str:
     """Return an RFC 3339 time with milliseconds."""
     whole = int(wall_seconds)
-    return "%s.%03d+00:00" % (_second(whole), int((wall_seconds - whole) * 1000))
+    return f"{_second(whole)}.{int((wall_seconds - whole) * 1000):03d}+00:00"
 
 
 @lru_cache(maxsize=8)

@@ -84,11 +84,15 @@ def merge(snapshots: Iterable[Snapshot]) -> Snapshot:
             into = merged.setdefault(name, {})
             for labels, cell in series:
                 known = into.get(tuple(labels))
-                into[tuple(labels)] = cell if known is None else [a + b for a, b in zip(known, cell, strict=True)]
+                into[tuple(labels)] = (
+                    cell if known is None else [a + b for a, b in zip(known, cell, strict=True)]
+                )
     for name in ("weir_policy_info", "weir_policy_rejected"):
         for cell in merged.get(name, {}).values():
             cell[0] = min(1.0, cell[0])
-    return {name: [(list(labels), cell) for labels, cell in series.items()] for name, series in merged.items()}
+    return {
+        name: [(list(labels), cell) for labels, cell in series.items()] for name, series in merged.items()
+    }
 
 
 def render(snapshot: Snapshot) -> bytes:

@@ -181,7 +181,7 @@ class Route:
 
 @dataclass(frozen=True, slots=True)
 class PolicySet:
-    """All loaded policies. `version` is a short content hash; `models` are the literal model names mentioned."""
+    """All loaded policies. `version` is a short content hash; `models` are the literal names mentioned."""
 
     version: str
     upstreams: dict[str, Upstream]

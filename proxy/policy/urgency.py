@@ -41,8 +41,8 @@ class UrgencyFacts(msgspec.Struct, frozen=True):
     service_tier      the body's `service_tier`, if it is a string
     background        the body says `background: true`
     stream            the caller asked for an event stream
-    waits_for_person  returns why the request belongs to a tool loop or a conversation in progress, if it does;
-                      asked only for what would be deferred, since it reads the conversation
+    waits_for_person  returns why the request belongs to a tool loop or a conversation in progress, if it
+                      does; asked only for what would be deferred, since it reads the conversation
     holds             whether the match of one of the route's rules holds (`RouteTable.holds`)
     """
 

@@ -130,8 +130,8 @@ def apply(document: Document, config: Config, context: StepContext) -> Outcome:
 
 def _follow(document: Document, rule: Rule, number: int, asked: str, context: StepContext) -> Outcome:
     model = None if rule.model == asked else rule.model
-    if rule.keep or (model is None and rule.upstream is None):
-        return unchanged(document)
+    if model is None and rule.upstream is None:
+        return Outcome(document, StepStatus.UNCHANGED, detail=(("rule", number),))
     if rule.upstream is not None and _is_bound(document):
         return skipped(document, "what the request refers to exists at its own upstream only")
     if model is not None:

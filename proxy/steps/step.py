@@ -14,6 +14,8 @@ import msgspec
 
 from proxy.core.decision import StepStatus
 from proxy.core.document import Document
+from proxy.core.prefixes import PrefixLookup, SentPrefix
+from proxy.core.price import PriceLookup
 from proxy.dialects.dialect import Dialect
 
 
@@ -52,7 +54,8 @@ class StepContext(msgspec.Struct, frozen=True):
 
     `refused` names the parameters that this upstream is known to refuse for this model; a step must not
     add them. `header` returns a request header's value by its lower-case name; values are for decisions,
-    never for reasons or details, because some are credentials.
+    never for reasons or details, because some are credentials. `prices` and `prefixes` (what was sent before)
+    are `None` where nobody knows: then nothing is claimed about cost.
     """
 
     dialect: Dialect
@@ -61,6 +64,8 @@ class StepContext(msgspec.Struct, frozen=True):
     tokens: TokenCounting
     refused: frozenset[str] = frozenset()
     header: Callable[[str], str | None] = _no_header
+    prices: PriceLookup | None = None
+    prefixes: PrefixLookup | None = None
 
 
 class Outcome(msgspec.Struct, frozen=True):
@@ -69,6 +74,8 @@ class Outcome(msgspec.Struct, frozen=True):
     `added` names top-level parameters that the caller had not sent and the step introduced: these are what
     may be taken back when an upstream refuses them. `model` is the model that the step wrote into the
     document, `upstream` the name of the upstream that it sends the request to; `None` leaves either as it is.
+    `tokens` are those of the conversation before and after, where the step counted them. `sent` is what to
+    remember for the next request of this conversation.
     """
 
     document: Document
@@ -78,6 +85,8 @@ class Outcome(msgspec.Struct, frozen=True):
     added: tuple[str, ...] = ()
     model: str | None = None
     upstream: str | None = None
+    tokens: tuple[int, int] | None = None
+    sent: SentPrefix | None = None
 
 
 class Rejected(Exception):

@@ -97,6 +97,9 @@ class Pool:
             self._dial(lease)
         elif len(self._waiting) < _MAX_WAITING:
             self._waiting.append(lease)
+            if self._idle:
+                # Its owner wants a fresh connection: an idle one makes room.
+                self._idle.pop(0).transport.close()
         else:
             busy = ProxyError(
                 UPSTREAM_BUSY, "Too many requests wait for this upstream.", retry_after_seconds=1

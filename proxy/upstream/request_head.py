@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import MappingProxyType
 
 import msgspec
@@ -37,8 +37,8 @@ class Sender:
     """How an upstream wants to be addressed. `credential` replaces whatever the caller sent."""
 
     host: bytes
-    credential: Header | None = None
-    proxy_authorization: Header | None = None
+    credential: Header | None = field(default=None, repr=False)
+    proxy_authorization: Header | None = field(default=None, repr=False)
 
 
 class BodyPlan(msgspec.Struct, frozen=True):

@@ -1,4 +1,4 @@
-"""An upstream as the data path uses it: address, path mapping and credentials, worked out once per policy set."""
+"""An upstream as the data path uses it: address, path mapping and credentials, worked out once per set."""
 
 from __future__ import annotations
 

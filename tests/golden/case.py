@@ -15,13 +15,13 @@ A policy is cut out of the file as text, not as data, so that it reaches the loa
 
 from __future__ import annotations
 
+import json
 import textwrap
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import orjson
 import yaml
 
 from proxy.core.clock import ManualClock
@@ -107,7 +107,7 @@ def run_case(case: GoldenCase, folder: Path) -> dict[str, Any]:
         refusals=lambda upstream, model: case.refused,
     )
     request = Request(case.method, case.path, case.headers.get, case.body)
-    explained = orjson.loads(explain_request(pipeline, request))
+    explained = json.loads(explain_request(pipeline, request))
     candidates = pipeline.candidates(case.method, case.path, case.headers.get)
     try:
         decision = pipeline.decide(request, candidates)

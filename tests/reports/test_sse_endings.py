@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from proxy.dialects.responses import RESPONSES as RESPONSES_DIALECT
+from proxy.edge.event_tap import EventTap
 from tests.support.chat import CHAT_STREAM, DONE, chat_policy, finish
 from tests.support.raw_client import RawAnswer
 from tests.support.raw_upstream import Call, Script
@@ -232,18 +234,15 @@ def test_a_broken_transfer_stays_broken_where_no_route_matches(tmp_path: Path, c
 
 
 # B08
-def test_the_error_of_a_numbered_stream_continues_its_numbers(tmp_path: Path) -> None:
-    half = RESPONSES.half
-    for pieces in ([half], [half[i : i + 1] for i in range(len(half))], [half + RESPONSES.words[2][:30]]):
-
-        def script(call: Call, pieces: list[bytes] = pieces) -> None:
-            call.stream_head()
-            for piece in pieces:
-                call.chunk(piece)
-            call.close()
-
-        with served(tmp_path, script, every_shape()) as (proxy, _):
-            assert RESPONSES.error_of(ask(proxy, RESPONSES).body)["sequence_number"] == 3
+@pytest.mark.parametrize("piece_bytes", [1, 40, 10_000])
+def test_the_error_of_a_numbered_stream_continues_its_numbers(tmp_path: Path, piece_bytes: int) -> None:
+    half = RESPONSES.half + RESPONSES.words[2][:30]
+    tap = EventTap(RESPONSES_DIALECT, removes_usage=False)
+    for start in range(0, len(half), piece_bytes):
+        tap.feed(half[start : start + piece_bytes])
+    assert tap.next_sequence_number() == 3
+    with served(tmp_path, cut_after(half, "fin"), every_shape()) as (proxy, _):
+        assert RESPONSES.error_of(ask(proxy, RESPONSES).body)["sequence_number"] == 3
 
 
 # B08, B15

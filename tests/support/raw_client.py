@@ -37,13 +37,23 @@ class RawAnswer:
 class RawClient:
     """One connection. `send` and `receive` work on bytes, `request` on whole exchanges."""
 
-    def __init__(self, address: tuple[str, int] | str, timeout_seconds: float = 10.0) -> None:
+    def __init__(
+        self,
+        address: tuple[str, int] | str,
+        timeout_seconds: float = 10.0,
+        receive_buffer_bytes: int | None = None,
+    ) -> None:
         if isinstance(address, str):
             self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
             self.socket.settimeout(timeout_seconds)
             self.socket.connect(address)
         else:
-            self.socket = socket.create_connection(address, timeout_seconds)
+            self.socket = socket.socket()
+            self.socket.settimeout(timeout_seconds)
+            if receive_buffer_bytes is not None:
+                # Only before connecting: the window that is offered first cannot be taken back.
+                self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer_bytes)
+            self.socket.connect(address)
             self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.buffer = b""
         self.is_eof = False
@@ -68,11 +78,16 @@ class RawClient:
         self.socket.sendall(data)
 
     def send_request(
-        self, method: str, target: str | bytes, body: bytes | None = None, headers: HeaderList = ()
+        self,
+        method: str,
+        target: str | bytes,
+        body: bytes | None = None,
+        headers: HeaderList = (),
+        host: str = "weir.test",
     ) -> bytes:
         """Send a whole request and return its bytes. Adds Host, and Content-Length where there is a body."""
         raw_target = target.encode() if isinstance(target, str) else target
-        lines = [method.encode() + b" " + raw_target + b" HTTP/1.1", b"Host: weir.test"]
+        lines = [method.encode() + b" " + raw_target + b" HTTP/1.1", b"Host: " + host.encode()]
         names = {_bytes(name).lower() for name, _ in headers}
         if body is not None and not names & {b"content-length", b"transfer-encoding"}:
             lines.append(b"Content-Length: %d" % len(body))

@@ -16,7 +16,7 @@ import socket
 import struct
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
 ACCEPT_SECONDS = 0.1
@@ -65,6 +65,29 @@ class Call:
             data, self.early = self.early, b""
             return data
         return self.socket.recv(1 << 16)
+
+    def body_pieces(self) -> Iterator[bytes]:
+        """Yield the body of a request that the server did not read, without keeping it."""
+        length = self.header("content-length")
+        if length is not None:
+            left = int(length)
+            while left:
+                data = self.receive()
+                left -= len(data)
+                yield data
+        elif (self.header("transfer-encoding") or b"").lower() == b"chunked":
+            buffer = b""
+            while True:
+                while b"\r\n" not in buffer:
+                    buffer += self.receive()
+                line, buffer = buffer.split(b"\r\n", 1)
+                size = int(line, 16)
+                while len(buffer) < size + 2:
+                    buffer += self.receive()
+                yield buffer[:size]
+                buffer = buffer[size + 2 :]
+                if size == 0:
+                    return
 
     def send(self, data: bytes) -> None:
         """Send bytes; a proxy that has gone is no error."""

@@ -16,10 +16,10 @@ UPSTREAM = "http://upstream.test/v1"
 
 @contextmanager
 def served(
-    tmp_path: Path, script: Script, policies: str | None = None, **settings: Any
+    tmp_path: Path, script: Script, policies: str | None = None, reads_body: bool = True, **settings: Any
 ) -> Iterator[tuple[RunningWeir, RawUpstream]]:
     """Serve until the block ends. Policies without an upstream of their own use the script."""
-    with RawUpstream(script) as upstream:
+    with RawUpstream(script, reads_body=reads_body) as upstream:
         placed = None if policies is None else policies.replace(UPSTREAM, upstream.url)
         with weir(tmp_path, upstream.url, placed, **settings) as proxy:
             yield proxy, upstream

@@ -42,9 +42,9 @@ class RunningWeir:
         self.address = (host, int(port))
         self._clients: list[RawClient] = []
 
-    def client(self, timeout_seconds: float = 10.0) -> RawClient:
+    def client(self, timeout_seconds: float = 10.0, receive_buffer_bytes: int | None = None) -> RawClient:
         """Open a connection to the proxy; it is closed with the proxy at the latest."""
-        client = RawClient(self.address, timeout_seconds)
+        client = RawClient(self.address, timeout_seconds, receive_buffer_bytes)
         self._clients.append(client)
         return client
 
@@ -58,7 +58,7 @@ class RunningWeir:
         deadline = time.monotonic() + timeout_seconds
         while True:
             lines = (
-                [json.loads(line) for line in self._log.read_text().splitlines()]
+                [json.loads(line) for line in self._log.read_text().split("\n") if line]
                 if self._log.exists()
                 else []
             )

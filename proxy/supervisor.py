@@ -1,0 +1,220 @@
+"""Several serving processes that share one port: start them, watch them, speak for all of them.
+
+Each worker is a whole `app.App` with a listener of its own (SO_REUSEPORT); the kernel spreads connections. The
+supervisor carries no traffic: it restarts workers that die, passes signals on and serves the admin API.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import multiprocessing
+import os
+import signal
+import socket
+from collections.abc import Callable
+from dataclasses import replace
+from multiprocessing.connection import Connection
+from multiprocessing.context import SpawnProcess
+
+import uvloop
+
+from proxy.app import App, load_counter, load_policies
+from proxy.core.clock import SystemClock
+from proxy.edge.admin import Admin
+from proxy.edge.listener import parse_listen
+from proxy.observe.metrics import Snapshot
+from proxy.pipeline import Pipeline
+from proxy.settings import Settings
+
+_log = logging.getLogger("weir")
+_START_SECONDS = 60.0
+_ANSWER_SECONDS = 2.0
+_RESTART_SECONDS = 1.0
+
+_MEASURE = "measure"
+_READY = "ready"
+
+
+class _Worker:
+    """One serving process and the pipe to it."""
+
+    def __init__(self, process: SpawnProcess, pipe: Connection) -> None:
+        self.process = process
+        self.pipe = pipe
+        self.is_ready = False
+
+    async def ask(self, question: str) -> object:
+        """Return a worker's answer. Raises TimeoutError, EOFError or OSError for one that does not answer."""
+        self.pipe.send(question)
+        if not await asyncio.to_thread(self.pipe.poll, _ANSWER_SECONDS):
+            raise TimeoutError(f"worker {self.process.pid} does not answer")
+        answer: object = self.pipe.recv()
+        return answer
+
+
+class Supervisor:
+    """Runs `settings.workers` processes until it is told to stop."""
+
+    def __init__(self, settings: Settings, environment: dict[str, str]) -> None:
+        where = parse_listen(settings.listen)
+        if isinstance(where, str):
+            raise ValueError("a unix socket serves one process: use --workers 1")
+        self._environment = environment
+        self._context = multiprocessing.get_context("spawn")
+        self._reserved = _reserve(where)
+        host, port = self._reserved.getsockname()[:2]
+        shown_host = f"[{host}]" if ":" in host else host
+        self._settings = replace(settings, listen=f"{shown_host}:{port}")
+        scheme = "http" if settings.tls_certificate is None else "https"
+        self.url = f"{scheme}://{shown_host}:{port}"
+        self._workers: list[_Worker] = []
+        self._asking = asyncio.Lock()
+        self._stop_asked = asyncio.Event()
+        self.pipeline = Pipeline(load_policies(settings, environment), load_counter(), SystemClock())
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether at least one worker accepts and nobody asked to stop."""
+        return not self._stop_asked.is_set() and any(worker.is_ready for worker in self._workers)
+
+    async def snapshots(self) -> list[Snapshot]:
+        """Return the metrics of every worker that answers."""
+        found: list[Snapshot] = []
+        async with self._asking:
+            for worker in self._workers:
+                try:
+                    answer = await worker.ask(_MEASURE)
+                except (TimeoutError, EOFError, OSError) as problem:
+                    _log.warning("metrics without worker %s: %s", worker.process.pid, problem)
+                    continue
+                if isinstance(answer, dict):
+                    found.append(answer)
+        return found
+
+    async def run(self, announce: Callable[[str], None]) -> None:
+        """Serve until SIGTERM or SIGINT; `announce` gets a line per listener once all workers accept."""
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._stop)
+        loop.add_signal_handler(signal.SIGHUP, self._signal, signal.SIGHUP)
+        admin = None if self._settings.admin == "off" else Admin(self)
+        if admin is not None:
+            announce(f"weir: admin on {await admin.start(self._settings.admin)}")
+        try:
+            self._workers = [self._start() for _ in range(self._settings.workers)]
+            await asyncio.gather(*map(self._await_ready, self._workers))
+            announce(f"weir: listening on {self.url} with {self._settings.workers} workers")
+            async with asyncio.TaskGroup() as group:
+                watching = [
+                    group.create_task(self._keep_alive(index), name=f"worker {index}")
+                    for index in range(self._settings.workers)
+                ]
+                await self._stop_asked.wait()
+                await asyncio.gather(*(asyncio.to_thread(worker.process.join) for worker in self._workers))
+                for task in watching:
+                    task.cancel()
+        finally:
+            self._signal(signal.SIGKILL)
+            self._reserved.close()
+            if admin is not None:
+                await admin.stop()
+
+    def _start(self) -> _Worker:
+        ours, theirs = self._context.Pipe()
+        arguments = (self._settings, self._environment, theirs)
+        process = self._context.Process(target=work, args=arguments, name="weir worker", daemon=True)
+        process.start()
+        theirs.close()
+        return _Worker(process, ours)
+
+    async def _await_ready(self, worker: _Worker) -> None:
+        if not await asyncio.to_thread(worker.pipe.poll, _START_SECONDS):
+            raise OSError(f"worker {worker.process.pid} did not start")
+        try:
+            answer = worker.pipe.recv()
+        except EOFError:
+            raise OSError("a worker ended while starting: see its log above") from None
+        if answer != _READY:
+            raise OSError(str(answer))
+        worker.is_ready = True
+
+    async def _keep_alive(self, index: int) -> None:
+        """Replace a worker that ends without having been told to."""
+        while True:
+            worker = self._workers[index]
+            await asyncio.to_thread(worker.process.join)
+            worker.is_ready = False
+            if self._stop_asked.is_set():
+                return
+            _log.error(
+                "worker %s ended with %s; starting another", worker.process.pid, worker.process.exitcode
+            )
+            await asyncio.sleep(_RESTART_SECONDS)
+            async with self._asking:
+                self._workers[index] = self._start()
+            try:
+                await self._await_ready(self._workers[index])
+            except OSError as problem:
+                _log.error("%s", problem)
+
+    def _stop(self) -> None:
+        """Pass a stop on; a second one, passed on too, ends the workers at once."""
+        self._stop_asked.set()
+        self._signal(signal.SIGTERM)
+
+    def _signal(self, number: signal.Signals) -> None:
+        for worker in self._workers:
+            if worker.process.is_alive() and worker.process.pid is not None:
+                if number is signal.SIGKILL:
+                    worker.process.kill()
+                else:
+                    os.kill(worker.process.pid, number)
+
+
+def _reserve(where: tuple[str, int]) -> socket.socket:
+    """Hold the port (and find one for port 0) without listening on it. Raises OSError if it is taken."""
+    host, port = where
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    reserved = socket.socket(family, socket.SOCK_STREAM)
+    reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+    try:
+        reserved.bind((host, port))
+    except OSError:
+        reserved.close()
+        raise
+    return reserved
+
+
+def work(settings: Settings, environment: dict[str, str], pipe: Connection) -> None:
+    """Be a worker: serve until SIGTERM, or until the supervisor is gone."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s weir: %(levelname)s: %(message)s")
+    uvloop.run(_work(settings, environment, pipe))
+
+
+async def _work(settings: Settings, environment: dict[str, str], pipe: Connection) -> None:
+    app = App(settings, environment, load_policies(settings, environment))
+    loop = asyncio.get_running_loop()
+
+    def answer() -> None:
+        try:
+            pipe.recv()
+        except (EOFError, OSError):
+            loop.remove_reader(pipe.fileno())
+            app.stop()
+            return
+        app.measure()
+        pipe.send(app.metrics.snapshot())
+
+    app.handle_signals()
+    loop.remove_signal_handler(signal.SIGINT)
+    try:
+        await app.start(reuse_port=True)
+    except OSError as problem:
+        pipe.send(str(problem))
+        return
+    loop.add_reader(pipe.fileno(), answer)
+    pipe.send(_READY)
+    await app.run_until_stopped()

@@ -1,0 +1,173 @@
+"""Reads `prices.yaml`, the table of what models cost, and answers `proxy.core.price.PriceLookup` from it.
+
+Owns the format of that file and refuses to be lenient about it: an unknown key or a negative figure raises
+at start, because a wrong price is worse than none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import msgspec
+import yaml
+
+from proxy.core.globs import fits
+from proxy.core.price import LongContext, Price, PromptCache, Rates
+
+SHIPPED = Path(__file__).with_name("prices.yaml")
+
+_Figure = Annotated[float, msgspec.Meta(ge=0)]
+
+
+class _RatesEntry(msgspec.Struct, forbid_unknown_fields=True):
+    input: _Figure
+    output: _Figure
+    cached: _Figure | None = None
+    cache_write: _Figure | None = None
+
+
+class _LongEntry(msgspec.Struct, forbid_unknown_fields=True):
+    above_tokens: int
+    input: _Figure
+    output: _Figure
+
+
+class _CacheEntry(msgspec.Struct, forbid_unknown_fields=True):
+    kind: Literal["automatic", "marked"]
+    minimum_tokens: int
+    lifetime_seconds: _Figure
+
+
+class _ModelEntry(msgspec.Struct, forbid_unknown_fields=True):
+    models: list[str]
+    input: _Figure
+    output: _Figure
+    cached: _Figure | None = None
+    cache_write: _Figure | None = None
+    batch: _Figure | _RatesEntry | None = None
+    flex: _Figure | _RatesEntry | None = None
+    long_context: _LongEntry | None = None
+    # YAML 1.1 reads `off` as false; absent means what the provider says.
+    cache: _CacheEntry | Literal["off"] | None = None
+    source: str | None = None
+    date: str | None = None
+
+
+class _ProviderEntry(msgspec.Struct, forbid_unknown_fields=True):
+    models: list[_ModelEntry] = []
+    cache: _CacheEntry | None = None
+    like: str | None = None
+
+
+class _File(msgspec.Struct, forbid_unknown_fields=True):
+    version: Literal[1]
+    date: str
+    source: str
+    providers: dict[str, _ProviderEntry]
+
+
+class PriceTable:
+    """Prices by provider and model. An exact name counts before patterns, the first of which that fits."""
+
+    def __init__(self, prices: Mapping[str, Mapping[str, Price]]) -> None:
+        """`prices`: provider -> model name or pattern -> price, in order."""
+        self._exact = {
+            (provider, name): price
+            for provider, models in prices.items()
+            for name, price in models.items()
+            if "*" not in name
+        }
+        self._patterns = {
+            provider: tuple((name, price) for name, price in models.items() if "*" in name)
+            for provider, models in prices.items()
+        }
+
+    def price(self, provider: str, model: str) -> Price | None:
+        """Return the price of a model at a provider, `None` when it is not known."""
+        exact = self._exact.get((provider, model))
+        if exact is not None:
+            return exact
+        for pattern, price in self._patterns.get(provider, ()):
+            if fits(pattern, model):
+                return price
+        return None
+
+    def every(self) -> tuple[tuple[str, str, Price], ...]:
+        """Return provider, model (or pattern) and price of all entries."""
+        exact = [(provider, name, price) for (provider, name), price in self._exact.items()]
+        patterns = [
+            (provider, name, price) for provider, pairs in self._patterns.items() for name, price in pairs
+        ]
+        return (*exact, *patterns)
+
+
+def load_prices(path: Path = SHIPPED) -> PriceTable:
+    """Read a price table; raises `ValueError` that says what is wrong, `OSError` when it cannot be read."""
+    try:
+        text: Any = yaml.safe_load(path.read_text(encoding="utf-8"))
+        file = msgspec.convert(_without_booleans(text), _File)
+    except (yaml.YAMLError, msgspec.ValidationError) as problem:
+        raise ValueError(f"{path.name}: {problem}") from None
+    prices: dict[str, dict[str, Price]] = {}
+    for name, provider in file.providers.items():
+        like = file.providers.get(provider.like) if provider.like is not None else provider
+        if like is None:
+            raise ValueError(f"{path.name}: {name}: there is no provider {provider.like}")
+        prices[name] = {model: _price(entry, like, file) for entry in like.models for model in entry.models}
+    return PriceTable(prices)
+
+
+def _without_booleans(value: Any) -> Any:
+    """Undo YAML 1.1's reading of `off`; no figure in this file is a boolean."""
+    match value:
+        case dict():
+            return {key: _without_booleans(inner) for key, inner in value.items()}
+        case list():
+            return [_without_booleans(inner) for inner in value]
+        case False:
+            return "off"
+        case _:
+            return value
+
+
+def _price(entry: _ModelEntry, provider: _ProviderEntry, file: _File) -> Price:
+    standard = _rates(entry.input, entry.output, entry.cached, entry.cache_write)
+    cliff = entry.long_context
+    cache = provider.cache if entry.cache is None else entry.cache
+    return Price(
+        standard,
+        _tier(entry.flex, standard),
+        _tier(entry.batch, standard),
+        None if cliff is None else LongContext(cliff.above_tokens, cliff.input, cliff.output),
+        None
+        if cache is None or cache == "off"
+        else PromptCache(cache.kind == "automatic", cache.minimum_tokens, cache.lifetime_seconds),
+        entry.source or file.source,
+        entry.date or file.date,
+    )
+
+
+def _tier(entry: float | _RatesEntry | None, standard: Rates) -> Rates | None:
+    match entry:
+        case None:
+            return None
+        case _RatesEntry():
+            return _rates(entry.input, entry.output, entry.cached, entry.cache_write)
+        case factor:
+            return Rates(
+                standard.input * factor,
+                standard.output * factor,
+                standard.cached * factor,
+                standard.cache_write * factor,
+            )
+
+
+def _rates(reading: float, writing: float, cached: float | None, cache_write: float | None) -> Rates:
+    return Rates(
+        reading,
+        writing,
+        reading if cached is None else cached,
+        reading if cache_write is None else cache_write,
+    )
