@@ -130,7 +130,14 @@ class App:
     # --- serving --------------------------------------------------------------------------------------
 
     async def start(self, reuse_port: bool = False) -> str:
-        """Begin to accept; return the address of the data listener as a URL."""
+        """Begin to accept; return the data listener's address as a URL. After a failure all is closed."""
+        try:
+            return await self._start(reuse_port)
+        except BaseException:
+            await self._close()
+            raise
+
+    async def _start(self, reuse_port: bool) -> str:
         settings = self.settings
         tls = None
         if settings.tls_certificate is not None:
@@ -150,7 +157,11 @@ class App:
         if self.settings.admin == "off":
             return None
         self._admin = Admin(self)
-        return await self._admin.start(self.settings.admin)
+        try:
+            return await self._admin.start(self.settings.admin)
+        except BaseException:
+            await self._close()
+            raise
 
     @property
     def pipeline(self) -> Pipeline:

@@ -5,33 +5,29 @@ Everything here is synchronous and pure but for the clock; carrying the request 
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import msgspec
 
 from proxy.core.clock import Clock
-from proxy.core.decision import Lane, LaneDecision, StepReport, StepStatus, Urgency, UrgencyDecision
+from proxy.core.decision import Lane, LaneDecision, StepReport, Urgency, UrgencyDecision
 from proxy.core.document import Document, DocumentError
-from proxy.core.errors import INVALID_BODY, REJECTED_BY_POLICY, ProxyError
-from proxy.core.prefixes import SentPrefix
+from proxy.core.errors import INVALID_BODY, ProxyError
 from proxy.core.price import PriceLookup
-from proxy.core.stages import Stage, Trace
+from proxy.core.stages import Trace
 from proxy.dialects import dialect_for_path
 from proxy.dialects.dialect import Dialect
 from proxy.observe.prefixes import PrefixMemory
 from proxy.policy.conditions import RequestFacts
 from proxy.policy.lane import LaneCapabilities, LaneFacts, choose_lane
 from proxy.policy.match import Lost, RouteTable
-from proxy.policy.model import Match, OnError, PolicySet, Route, Upstream, UsageMode
+from proxy.policy.model import Match, PolicySet, Route, Upstream, UsageMode
+from proxy.policy.rewriting import Refusals, Rewriting
 from proxy.policy.urgency import UrgencyFacts, classify
 from proxy.policy.waiting import DEADLINE_HEADER, answer_deadline, caller_patience_seconds
-from proxy.steps.step import Rejected, StepContext, TokenCounting
+from proxy.steps.step import TokenCounting
 
 HeaderLookup = Callable[[str], str | None]
-Refusals = Callable[[str, str], frozenset[str]]
-"""From upstream and model to the parameters that are known to be refused there."""
 
 
 class Request(msgspec.Struct, frozen=True):
@@ -67,15 +63,6 @@ class Decision(msgspec.Struct, frozen=True):
     lost: tuple[Lost, ...] = ()
 
 
-@dataclass(slots=True)
-class PolicyRefusal(ProxyError):
-    """A request that its route refuses, with what had been found out by then."""
-
-    route: str = ""
-    model: str = ""
-    steps: tuple[StepReport, ...] = ()
-
-
 class _Read(msgspec.Struct, frozen=True):
     """A body as the phases see it."""
 
@@ -84,17 +71,6 @@ class _Read(msgspec.Struct, frozen=True):
     model: str
     is_stream: bool
     facts: RequestFacts | None
-
-
-class _Rewritten(msgspec.Struct, frozen=True):
-    """What the steps made of a request: where it goes, as which model, with which body."""
-
-    document: Document | None
-    upstream: Upstream
-    model: str
-    reports: tuple[StepReport, ...] = ()
-    added: frozenset[str] = frozenset()
-    tokens: tuple[int, int] | None = None
 
 
 class Pipeline:
@@ -115,9 +91,8 @@ class Pipeline:
         self._tokens = tokens
         self._clock = clock
         self._capabilities = capabilities
-        self._refusals = refusals
         self._prices = prices
-        self._prefixes = prefixes
+        self._rewriting = Rewriting(policies, tokens, refusals, prices, prefixes)
 
     @property
     def counter(self) -> TokenCounting:
@@ -143,7 +118,9 @@ class Pipeline:
         if route is None:
             return self.untouched(read.dialect)
         upstream = self.policies.upstreams[route.upstream or self.policies.default_upstream]
-        rewritten = self._run_steps(route, upstream, read, request.header, trace)  # 2 steps
+        rewritten = self._rewriting.run(  # 2 steps
+            route, upstream, read.document, read.dialect, read.model, request.header, trace
+        )
         document, added = rewritten.document, rewritten.added
         urgency = classify(route, self._urgency_facts(request, read, document))  # 3 urgency
         lane = self._lane(route, request, read, document, urgency)  # 4 lane
@@ -241,88 +218,6 @@ class Pipeline:
                 return self._tokens.count_text(text, model).tokens
         return 0
 
-    def _run_steps(
-        self,
-        route: Route,
-        upstream: Upstream,
-        read: _Read,
-        header: HeaderLookup,
-        trace: Trace | None,
-    ) -> _Rewritten:
-        model = read.model
-        if not route.steps:
-            return _Rewritten(read.document, upstream, model)
-        if read.document is None or read.dialect is None:
-            reason = "the body is not a JSON object" if read.document is None else "unknown API shape"
-            skipped = tuple(StepReport(bound.step.name, StepStatus.SKIPPED, reason) for bound in route.steps)
-            return _Rewritten(read.document, upstream, model, skipped)
-        is_counting = route.counts_tokens
-        scope = self._scope(upstream, model, header) if is_counting else b""
-        context = self._context(read.dialect, upstream, model, header, scope)
-        document = read.document.without_duplicates()
-        reports: list[StepReport] = []
-        added: set[str] = set()
-        sent: list[tuple[bytes, SentPrefix]] = []
-        tokens: tuple[int, int] | None = None
-        for bound in route.steps:
-            name = bound.step.name
-            if trace is not None:
-                trace.stages.append(Stage(document, upstream, model))
-            try:
-                outcome = bound.step.apply(document, bound.config, context)
-            except Rejected as rejection:
-                raise _refusal(route, model, reports, rejection.message, rejection.param) from None
-            except Exception as problem:
-                reports.append(StepReport(name, StepStatus.FAILED, type(problem).__name__))
-                if route.on_error is OnError.REJECT:
-                    message = f"The step {name} failed and this route rejects such requests."
-                    raise _refusal(route, model, reports, message, None) from None
-                continue
-            document = outcome.document
-            if outcome.added:
-                added.update(outcome.added)
-            reports.append(StepReport(name, outcome.status, outcome.reason, outcome.detail))
-            if outcome.tokens is not None:
-                tokens = (tokens or outcome.tokens)[0], outcome.tokens[1]
-            if outcome.sent is not None:
-                sent.append((scope, outcome.sent))
-            if outcome.model is not None or outcome.upstream is not None:
-                model = outcome.model or model
-                upstream = self.policies.upstreams[outcome.upstream or upstream.name]
-                scope = self._scope(upstream, model, header) if is_counting else b""
-                context = self._context(read.dialect, upstream, model, header, scope)
-        if trace is not None:
-            trace.stages.append(Stage(document, upstream, model))
-        if trace is None or trace.remembers:
-            self._remember(sent)
-        return _Rewritten(document, upstream, model, tuple(reports), frozenset(added), tokens)
-
-    def _remember(self, sent: list[tuple[bytes, SentPrefix]]) -> None:
-        for scope, prefix in sent:
-            if self._prefixes is not None:
-                self._prefixes.remember(scope, prefix)
-
-    def _context(
-        self, dialect: Dialect, upstream: Upstream, model: str, header: HeaderLookup, scope: bytes
-    ) -> StepContext:
-        return StepContext(
-            dialect,
-            model,
-            upstream.provider.value,
-            self._tokens,
-            self._refusals(upstream.name, model),
-            header,
-            self._prices,
-            self._prefixes.scoped(scope) if scope and self._prefixes is not None else None,
-        )
-
-    def _scope(self, upstream: Upstream, model: str, header: HeaderLookup) -> bytes:
-        """Return a digest of whose prompt cache it is: nothing is shared between credentials."""
-        if self._prefixes is None:
-            return b""
-        parts = (upstream.name, model, *(header(name) or "" for name in _CREDENTIALS))
-        return hashlib.blake2b(repr(parts).encode(), digest_size=_SCOPE_BYTES).digest()
-
     def _urgency_facts(self, request: Request, read: _Read, document: Document | None) -> UrgencyFacts:
         says_tier = document is not None and document.has_any(_TIER_FIELDS)
         tier = document.value("service_tier") if document is not None and says_tier else None
@@ -363,15 +258,6 @@ class Pipeline:
         return choose_lane(urgency.value, facts, self._capabilities)
 
 
-def _refusal(
-    route: Route, model: str, reports: list[StepReport], message: str, param: str | None
-) -> PolicyRefusal:
-    """Return what is raised where a step forbids a request, or failed and must not have."""
-    return PolicyRefusal(
-        REJECTED_BY_POLICY, message, param, route=route.name, model=model, steps=tuple(reports)
-    )
-
-
 def _could_be_dodged(candidates: tuple[Route, ...]) -> bool:
     """Tell whether an unread body would get past a limit that a route may have put on it."""
     for route in candidates:
@@ -390,8 +276,6 @@ _UNREADABLE = {
 _INTERACTIVE_FACTS = LaneFacts(
     endpoint=None, stream=True, ticket=False, batch=False, deadline_seconds=None, patience_seconds=0.0
 )
-_CREDENTIALS = ("authorization", "x-api-key", "api-key", "openai-organization", "openai-project")
-_SCOPE_BYTES = 16
 _TIER_FIELDS = frozenset({"service_tier", "background"})
 _UNMATCHED = UrgencyDecision(Urgency.INTERACTIVE, "no route matched")
 _UNMATCHED_LANE = LaneDecision(Lane.STREAM, "no route matched")

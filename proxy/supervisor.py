@@ -1,7 +1,7 @@
 """Several serving processes that share one port: start them, watch them, speak for all of them.
 
-Each worker is a whole `app.App` with a listener of its own (SO_REUSEPORT); the kernel spreads connections. The
-supervisor carries no traffic: it restarts workers that die, passes signals on and serves the admin API.
+Each worker is a whole `app.App` with a listener of its own (SO_REUSEPORT); the kernel spreads connections.
+The supervisor carries no traffic: it restarts workers that die, passes signals on and serves the admin API.
 """
 
 from __future__ import annotations

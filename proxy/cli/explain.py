@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,10 +23,10 @@ from proxy.explanation.corpus import Corpus
 from proxy.explanation.corpus_lines import read_requests
 from proxy.observe.prefixes import PrefixMemory
 from proxy.pipeline import Decision, Pipeline, Request
-from proxy.policy.builtin import PLACEHOLDER
+from proxy.policy.builtin import PLACEHOLDER, builtin_upstream
 from proxy.policy.findings import PolicyErrors
 from proxy.policy.load import load
-from proxy.policy.model import PolicySet
+from proxy.settings import default_upstream
 from proxy.tokens.counter import TokenCounter
 from proxy.tokens.vocabulary import load_vocabularies
 from proxy.upstream.providers.prices import load_prices
@@ -66,12 +66,10 @@ def run(options: argparse.Namespace) -> int:
     except (ProxyError, ValueError) as problem:
         return usage_error("explain", str(problem))
     try:
-        policies = load(options.policies, dict(os.environ), PLACEHOLDER)
+        pipeline = _pipeline(options.policies, dict(os.environ))
     except PolicyErrors as errors:
         print(errors, file=sys.stderr)
         return 1
-    counter = TokenCounter(load_vocabularies().encodings)
-    pipeline = Pipeline(policies, counter, SystemClock(), prices=load_prices())
     explain = _sum_up if options.jsonl or options.request.endswith(".jsonl") else _explain_one
     asked = Request(options.method.upper(), path, headers.get, b"")
     try:
@@ -83,8 +81,13 @@ def run(options: argparse.Namespace) -> int:
         return usage_error("explain", f"{options.request}: {problem.strerror}")
 
 
-def _pipeline(policies: PolicySet) -> Pipeline:
-    """Return what `weir serve` would decide with; time stands still, so that a file's prefixes stay warm."""
+def _pipeline(paths: Sequence[str], environment: dict[str, str]) -> Pipeline:
+    """Return what `weir serve` would decide with; time stands still, so that a file's prefixes stay warm.
+
+    Raises `PolicyErrors`.
+    """
+    url, _ = default_upstream(environment)
+    policies = load(paths, environment, builtin_upstream(url) if url else PLACEHOLDER)
     clock = ManualClock(SystemClock().wall())
     counter = TokenCounter(load_vocabularies().encodings)
     return Pipeline(policies, counter, clock, prices=load_prices(), prefixes=PrefixMemory(clock))
@@ -155,7 +158,8 @@ def _print(facts: dict[str, Any], trace: Trace) -> None:
         print(f"step       {step['name']}: {step['status']}" + (f" ({detail})" if detail else ""))
         documents = [stage.document for stage in trace.stages[index : index + 2]]
         if len(set(documents)) == 2:
-            _print_change(step["tokens"], step["usd"])
+            if any(step[what]["before"] != step[what]["after"] for what in ("tokens", "usd")):
+                _print_change(step["tokens"], step["usd"])
             _print_diff(*(document.to_bytes() for document in documents))
     print(f"urgency    {facts['urgency']['value']}: {facts['urgency']['reason']}")
     print(f"lane       {facts['lane']['value']}: {facts['lane']['reason']}")

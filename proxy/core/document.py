@@ -93,6 +93,14 @@ class Document:
         """Tell whether any of `names` was written or edited: one look where most requests have none."""
         return self._source.has_any(names) or (bool(self._edits) and not names.isdisjoint(self._edits))
 
+    def appended(self) -> Mapping[str, bytes]:
+        """Return the members that edits added, in order, as far as they were not there before."""
+        return {key: raw for key, raw in self._edits.items() if raw is not None and key not in self._source}
+
+    def with_appended(self, members: Mapping[str, bytes]) -> Document:
+        """Return an unedited document with `members` appended, of which it has none."""
+        return Document(self.raw, self._source, members, False) if members else self
+
     def get(self, key: str) -> bytes | None:
         """Return the raw bytes of a value, or `None` when the key is absent."""
         if key in self._edits:

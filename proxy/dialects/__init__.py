@@ -12,9 +12,12 @@ from proxy.dialects.messages import MESSAGES
 from proxy.dialects.moderations import MODERATIONS
 from proxy.dialects.responses import RESPONSES
 
-__all__ = ["DIALECTS", "Dialect", "dialect_for_path"]
+__all__ = ["ALL_CAPS", "DIALECTS", "Dialect", "dialect_for_path"]
 
 DIALECTS: tuple[Dialect, ...] = (CHAT, COMPLETIONS, EMBEDDINGS, MODERATIONS, RESPONSES, MESSAGES)
+
+ALL_CAPS = frozenset(name for dialect in DIALECTS for name in dialect.cap_field_names)
+"""Every field that caps an answer in some API."""
 
 _BY_PATH = {dialect.path: dialect for dialect in DIALECTS}
 

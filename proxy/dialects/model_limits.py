@@ -7,6 +7,7 @@ Known are OpenAI's families, whose refusals follow from the name (wire: 400 `uns
 from __future__ import annotations
 
 from proxy.core.document import Document
+from proxy.dialects.elements import read_head
 from proxy.dialects.reasoning_models import asks_for_reasoning, is_openai_reasoning, is_reasoning_model
 
 # Never taken by a reasoning model on the chat endpoint, whatever its effort.
@@ -56,6 +57,13 @@ def _refused_without_reasoning(document: Document, dialect_name: str) -> str | N
             return name
     if document.get_path(("text", "verbosity")) not in (None, b"null"):
         return "text.verbosity"
-    turns = document.get("input") if dialect_name == "responses" else None
     # A reasoning item may only be replayed to a model that reasons.
-    return "input" if turns is not None and b'"reasoning"' in turns else None
+    return "input" if dialect_name == "responses" and _replays_reasoning(document) else None
+
+
+def _replays_reasoning(document: Document) -> bool:
+    raw = document.get("input")
+    if raw is None or b'"reasoning"' not in raw:
+        return False
+    heads = (read_head(item) for item in document.array("input") or ())
+    return any(head is not None and head.type == "reasoning" for head in heads)

@@ -35,7 +35,7 @@ OTHER_REASONING = (
 )
 _SAYS_SO = ("-thinking", "-reasoning", "-reasoner")
 
-_SWITCHES = frozenset(
+REASONING_SWITCHES = frozenset(
     {"reasoning_effort", "reasoning", "thinking", "enable_thinking", "chat_template_kwargs"}
 )
 _EFFORTS_WITHOUT = frozenset({"none", "minimal"})
@@ -62,7 +62,7 @@ def asks_for_reasoning(document: Document) -> bool | None:
     Read are `reasoning_effort` (OpenAI), `reasoning` (Responses, OpenRouter), `thinking` (Anthropic, GLM,
     DeepSeek), `enable_thinking` (Qwen) and `chat_template_kwargs.enable_thinking` (vLLM).
     """
-    if not document.has_any(_SWITCHES):
+    if not document.has_any(REASONING_SWITCHES):
         return None
     effort = document.value("reasoning_effort")
     if isinstance(effort, str):

@@ -18,7 +18,8 @@ _GUIDES = (
 
 _FORMAT_FIELDS = frozenset({"response_format", "text", "output_format", "output_config", *_GUIDES})
 _TOOL_FIELDS = frozenset({"tools", "functions"})
-_READ = _FORMAT_FIELDS | _TOOL_FIELDS
+STRUCTURED_FIELDS = _FORMAT_FIELDS | _TOOL_FIELDS
+"""Where none of these is present, no structured answer is wanted."""
 
 
 def wants_structured(document: Document) -> bool:
@@ -26,7 +27,7 @@ def wants_structured(document: Document) -> bool:
 
     Read are the fields of `wants_format`, and `tools` and `functions` unless `tool_choice` is `none`.
     """
-    return document.has_any(_READ) and (wants_format(document) or may_call_tools(document))
+    return document.has_any(STRUCTURED_FIELDS) and (wants_format(document) or may_call_tools(document))
 
 
 def wants_format(document: Document) -> bool:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Protocol
 
 from aiohttp import web
 
 from proxy.core.errors import ProxyError
+from proxy.edge.errors import error_body
 from proxy.edge.listener import parse_listen
 from proxy.edge.request_target import matched_path
 from proxy.explanation import explain_request
@@ -56,7 +58,7 @@ class Admin:
             return f"http+unix://{where}"
         await web.TCPSite(self._runner, *where).start()
         host, port = self._runner.addresses[0][:2]
-        return f"http://{host}:{port}"
+        return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
     async def stop(self) -> None:
         """Stop serving."""
@@ -81,18 +83,19 @@ class Admin:
         )
 
     async def _explain(self, request: web.Request) -> web.Response:
-        """Explain the body as a request to `?path=`, with the `x-weir-explain-*` headers' requests' own."""
+        """Explain the body as a POST to `?path=`, with the headers of this request as its own."""
         target = request.query.get("path", "/v1/chat/completions")
         try:
             path = matched_path(target.encode("utf-8"))
         except ProxyError as error:
-            return web.json_response(
-                {"error": {"message": error.message, "code": error.kind.code}}, status=400
+            return web.Response(
+                status=error.kind.status, body=error_body(error), content_type="application/json"
             )
 
         def header(name: str) -> str | None:
             return request.headers.get(name)
 
         asked = Request("POST", path, header, await request.read())
-        body = explain_request(self._observed.pipeline, asked)
+        # In a thread: counting a long prompt must not hold up the requests that are being served.
+        body = await asyncio.to_thread(explain_request, self._observed.pipeline, asked)
         return web.Response(body=body, content_type="application/json")

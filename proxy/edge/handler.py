@@ -27,8 +27,9 @@ from proxy.http import tunnel
 from proxy.http.head import RequestHead, ResponseHead
 from proxy.http.server import ServerConnection
 from proxy.lanes.lane import Call, Outgoing
-from proxy.pipeline import Decision, PolicyRefusal, Request
+from proxy.pipeline import Decision, Request
 from proxy.policy.model import HeaderLevel, OnOversize, Route
+from proxy.policy.rewriting import PolicyRefusal
 from proxy.upstream.pool import Pool
 
 REPLAYABLE_BYTES = 64 * 1024
@@ -340,12 +341,15 @@ class ExchangeHandler:
 
     def crashed(self, problem: BaseException) -> None:
         """Account for a fault of Weir's own in the middle of this request."""
+        self.refused(ProxyError(INTERNAL, f"Weir failed on this request ({type(problem).__name__})."))
+
+    def refused(self, error: ProxyError) -> None:
+        """Answer with an error of Weir's own, whether or not the request is on its way."""
         if self._is_over:
             return
         call, self._call = self._call, None
         if call is not None:
             call.cancel()
-        error = ProxyError(INTERNAL, f"Weir failed on this request ({type(problem).__name__}).")
         if self._relay is not None:
             self._relay.failed(error)
         else:

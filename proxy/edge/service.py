@@ -8,6 +8,7 @@ from typing import cast
 
 from proxy.core.clock import Clock
 from proxy.core.errors import ProxyError
+from proxy.core.exchange import Exchange
 from proxy.edge.context import Deciding, Routing
 from proxy.edge.errors import error_response
 from proxy.edge.handler import ExchangeHandler
@@ -57,8 +58,11 @@ class EdgeService:
 
     def refuse(self, error: ProxyError) -> bytes:
         """Record a request that could not be read; return the response."""
-        self.recorder.refused(error.kind.code, error.kind.status)
-        report = f"x-weir-request-id: {self.next_request_id()}\r\n".encode("ascii")
+        exchange = Exchange(self.next_request_id(), self.clock.monotonic())
+        exchange.ended_at = exchange.started_at
+        exchange.error, exchange.status = error.kind.code, error.kind.status
+        self.recorder.refused(exchange)
+        report = f"x-weir-request-id: {exchange.request_id}\r\n".encode("ascii")
         return error_response(error, report, keep_alive=False)
 
     def next_request_id(self) -> str:

@@ -4,7 +4,7 @@
     {"path": "/v1/responses", "headers": {…}, "body": {…}}          a request; `url` may say the path
     {"custom_id": …, "method": "POST", "url": …, "body": {…}}       a line of an OpenAI batch file
 
-Bodies keep their bytes. What is no such line is a body too: the pipeline knows what to do with anything.
+Bodies keep their bytes; null is none. What is no such line is a body too: the pipeline knows what to do with anything.
 """
 
 from __future__ import annotations
@@ -44,6 +44,8 @@ def _read(line: bytes, default: Request, path_of: Callable[[bytes], str]) -> Req
     if body.startswith(b'"'):
         text = document.value("body")
         body = text.encode("utf-8", "surrogatepass") if isinstance(text, str) else body
+    elif body == b"null":
+        body = b""
     method, target = document.value("method"), document.value("path") or document.value("url")
     return Request(
         method.upper() if isinstance(method, str) else default.method,

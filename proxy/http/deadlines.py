@@ -42,6 +42,7 @@ class Deadlines:
 
     def start(self) -> None:
         """Begin sweeping."""
+        self.horizon = self._clock.monotonic() + self._interval_seconds
         self._timer = self._loop.call_later(self._interval_seconds, self._tick)
 
     def stop(self) -> None:

@@ -43,6 +43,10 @@ class RequestHandler(Protocol):
         """Take note that the caller is gone; nothing more can be sent."""
         ...
 
+    def refused(self, error: ProxyError) -> None:
+        """Answer a request whose rest cannot be read; nothing was answered yet."""
+        ...
+
     def crashed(self, problem: Exception) -> None:
         """Answer, if that is still possible, after one of these calls raised."""
         ...
@@ -214,6 +218,7 @@ class ServerConnection(asyncio.Protocol):
         if (
             not is_answered
             and head.fields.get(b"expect", b"").lower() == b"100-continue"
+            and head.version == "1.1"  # older callers know no interim answers (RFC 9110 section 10.1.1)
             and not incoming.parts
         ):
             self.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
@@ -305,8 +310,8 @@ class ServerConnection(asyncio.Protocol):
 
     @property
     def closes_next(self) -> bool:
-        """Whether the connection ends with its current request because the process is stopping."""
-        return self._service.is_draining
+        """Whether the connection ends with its current request: the process stops, or not all was read."""
+        return self._service.is_draining or not self._is_request_done
 
     # --- ends -----------------------------------------------------------------------------------------
 
@@ -335,13 +340,17 @@ class ServerConnection(asyncio.Protocol):
             self.transport.abort()
 
     def _refuse(self, error: ProxyError) -> None:
-        handler, self._handler = self._handler, None
+        handler = self._handler
         self._reader.queue.clear()
-        if handler is not None:
-            handler.gone(error.kind.code)
-        if handler is None or not self.has_written:
+        if handler is None:
             self.transport.write(self._service.refuse(error))
-        self._close_gently()
+        elif self.has_written:
+            handler.gone(error.kind.code)
+        else:
+            handler.refused(error)
+        self._handler = None
+        if not self.is_closed and not self._is_lingering:
+            self._close_gently()
 
     def _crashed(self, problem: Exception) -> None:
         _log.error("a request failed inside Weir", exc_info=problem)

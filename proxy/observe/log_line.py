@@ -21,10 +21,10 @@ class LogRecord(msgspec.Struct, kw_only=True, gc=False):
 
     time: str
     request_id: str
-    method: str
-    path: str
+    method: str | None
+    path: str | None
     route: str | None
-    policy: str
+    policy: str | None
     urgency: str | None
     urgency_reason: str | None
     lane: str | None
@@ -63,10 +63,10 @@ def log_record(exchange: Exchange, wall_seconds: float) -> LogRecord:
     return LogRecord(
         time=_time(wall_seconds),
         request_id=exchange.request_id,
-        method=exchange.method,
-        path=exchange.path[:_MAX_TEXT_CHARS],
+        method=exchange.method or None,
+        path=exchange.path[:_MAX_TEXT_CHARS] or None,
         route=exchange.route or None,
-        policy=exchange.policy_version,
+        policy=exchange.policy_version or None,
         urgency=urgency.value._value_ if urgency is not None else None,
         urgency_reason=urgency.reason if urgency is not None else None,
         lane=lane.value._value_ if lane is not None else None,
@@ -111,11 +111,6 @@ def log_line(exchange: Exchange, wall_seconds: float) -> bytes:
 def exchange_words(exchange: Exchange, wall_seconds: float) -> dict[str, Any]:
     """Return the record of an exchange by field, for the text format."""
     return msgspec.structs.asdict(log_record(exchange, wall_seconds))
-
-
-def refusal_record(code: str, status: int, wall_seconds: float) -> dict[str, Any]:
-    """Return the record of a request that could not be read."""
-    return {"time": _time(wall_seconds), "status": status, "error": code}
 
 
 @lru_cache(maxsize=1024)

@@ -7,7 +7,7 @@ from proxy.core.decision import StepReport
 from proxy.core.exchange import Exchange
 from proxy.observe import catalogue as m
 from proxy.observe.access_log import AccessLog
-from proxy.observe.log_line import exchange_words, log_line, refusal_record
+from proxy.observe.log_line import exchange_words, log_line
 from proxy.observe.metrics import OTHER, Metrics, observe_into
 
 _CAP_REASONS = frozenset({"length", "max_tokens", "max_output_tokens", "incomplete"})
@@ -44,17 +44,19 @@ class Recorder:
         """Count and log an exchange that `begun` was called for."""
         self.in_flight -= 1
         self._count(exchange)
+        self._log(exchange)
+
+    def refused(self, exchange: Exchange) -> None:
+        """Count and log a request that could not even be read, for which `begun` was not called."""
+        self.metrics.add(m.REQUESTS, ("", "", f"{exchange.status // 100}xx"))
+        self.metrics.add(m.ERRORS, (exchange.error,))
+        self._log(exchange)
+
+    def _log(self, exchange: Exchange) -> None:
         if self._access_log.is_json:
             self._access_log.write_line(log_line(exchange, self._clock.wall()))
         elif self._access_log.is_on:
             self._access_log.write(exchange_words(exchange, self._clock.wall()))
-
-    def refused(self, code: str, status: int) -> None:
-        """Count and log a request that could not even be read."""
-        self.metrics.add(m.REQUESTS, ("", "", f"{status // 100}xx"))
-        self.metrics.add(m.ERRORS, (code,))
-        if self._access_log.is_on:
-            self._access_log.write(refusal_record(code, status, self._clock.wall()))
 
     def _count(self, exchange: Exchange) -> None:
         model = exchange.model

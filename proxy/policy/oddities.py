@@ -9,6 +9,8 @@ from typing import Any
 from proxy.core.decision import Urgency
 from proxy.dialects import dialect_for_path
 from proxy.dialects.dialect import Dialect
+from proxy.dialects.question import TURN_FIELDS
+from proxy.dialects.system_text import has_system_text
 from proxy.policy.findings import FindingList, Mark
 from proxy.policy.format import Located
 from proxy.policy.glob import covers
@@ -20,6 +22,8 @@ _REGEXP = re.compile(r"\.\*|\.\+|^\^|\$$|\\[dws.]|\[[^\]]*\]|\(.*\)|\|")
 _NEEDED: Mapping[str, tuple[Callable[[Dialect], Any], str]] = {
     "cap_output": (lambda dialect: dialect.cap_field_names, "output cap"),
     "add_stop": (lambda dialect: dialect.stop_field, "stop sequences"),
+    "shape_output": (lambda dialect: has_system_text(dialect.name), "answer to shape"),
+    "choose_model": (lambda dialect: dialect.name in TURN_FIELDS, "choice of model"),
 }
 """What a step needs of an API shape to have any effect there."""
 

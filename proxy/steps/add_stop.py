@@ -15,7 +15,8 @@ from proxy.core.document import Document
 from proxy.core.globs import fits
 from proxy.core.json_spans import array_spans
 from proxy.core.json_values import decode
-from proxy.dialects.structured_output import wants_structured
+from proxy.dialects import DIALECTS
+from proxy.dialects.structured_output import STRUCTURED_FIELDS, wants_structured
 from proxy.steps.step import Outcome, Step, StepContext, skipped, unchanged
 
 
@@ -117,4 +118,6 @@ def _merged(raw: bytes | None, own: tuple[bytes, ...], adding: list[bytes]) -> b
     return raw[:end] + b"," + b",".join(adding) + raw[end:]
 
 
-STEP = Step("add_stop", Config, apply, shorthand="sequences")
+_READS = STRUCTURED_FIELDS | {dialect.stop_field for dialect in DIALECTS if dialect.stop_field is not None}
+
+STEP = Step("add_stop", Config, apply, shorthand="sequences", reads=lambda config: _READS)

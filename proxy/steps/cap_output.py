@@ -13,7 +13,9 @@ from typing import Literal
 from proxy.core.decision import StepStatus
 from proxy.core.document import Document
 from proxy.core.json_values import as_number, exceeds
-from proxy.dialects.structured_output import wants_structured
+from proxy.dialects import ALL_CAPS
+from proxy.dialects.reasoning_models import REASONING_SWITCHES
+from proxy.dialects.structured_output import STRUCTURED_FIELDS, wants_structured
 from proxy.steps.step import Outcome, Rejected, Step, StepContext, skipped, unchanged
 
 
@@ -128,9 +130,12 @@ def _add(document: Document, config: Config, default: int, context: StepContext)
     return Outcome(edited, StepStatus.APPLIED, detail=(("set", default),), added=added)
 
 
+_READS = ALL_CAPS | STRUCTURED_FIELDS | REASONING_SWITCHES | {"prediction"}
+
 STEP = Step(
     "cap_output",
     Config,
     apply,
     enforces=lambda config: config.max is not None,
+    reads=lambda config: _READS,
 )

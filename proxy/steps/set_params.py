@@ -16,6 +16,7 @@ import orjson
 from proxy.core.decision import StepStatus
 from proxy.core.document import Document, Path
 from proxy.core.json_values import decode, exceeds, falls_below
+from proxy.dialects import ALL_CAPS
 from proxy.steps.step import Outcome, Rejected, Step, StepContext, skipped, unchanged
 
 _PATH = re.compile(r"[A-Za-z0-9_$-]+(\.[A-Za-z0-9_$-]+)*")
@@ -228,11 +229,17 @@ def _encode(value: Any, name: str) -> bytes:
         raise ValueError(f"{name} cannot be written as JSON") from None
 
 
+def _reads(config: Config) -> frozenset[str]:
+    keys = frozenset(path.partition(".")[0] for path in config.rules)
+    return keys if keys.isdisjoint(ALL_CAPS) else keys | ALL_CAPS
+
+
 STEP = Step(
     "set_params",
     Config,
     apply,
     shorthand="rules",
+    reads=_reads,
     enforces=lambda config: any(
         name in ("forbid", "max", "min", "set") for rule in config.rules.values() for name, _ in _given(rule)
     ),

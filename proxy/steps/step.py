@@ -107,7 +107,9 @@ class Step:
     `enforces` tells whether a configuration limits what callers may send, so that a body that cannot be
     read must be refused rather than passed. `counts_tokens` says that applying may count tokens, which takes
     long for long bodies. `models` and `upstreams` return the names that a configuration may send requests to,
-    so that loading can check the one and metrics can be labelled with the other.
+    so that loading can check the one and metrics can be labelled with the other. `reads` returns the
+    top-level keys that a configuration looks at besides `model`: where none is present, the outcome depends
+    on nothing else in the document, and at most appends members. `None` says that it depends on more.
     """
 
     name: str
@@ -116,6 +118,7 @@ class Step:
     shorthand: str | None = None
     enforces: Callable[[Any], bool] = field(default=lambda config: False)
     counts_tokens: bool = False
+    reads: Callable[[Any], frozenset[str] | None] = field(default=lambda config: None)
     models: Callable[[Any], frozenset[str]] = field(default=lambda config: frozenset())
     upstreams: Callable[[Any], frozenset[str]] = field(default=lambda config: frozenset())
 

@@ -282,3 +282,34 @@ def test_a_stream_in_flight_ends_under_the_policy_it_began_with(tmp_path: Path) 
 
 def policy_of(answer: RawAnswer) -> str | None:
     return answer.header("x-weir-policy")
+
+
+# B107
+@pytest.mark.parametrize("is_closing", [True, False])
+def test_a_request_that_waits_for_a_connection_outlives_a_change_of_its_upstream(
+    tmp_path: Path, is_closing: bool
+) -> None:
+    may_answer = threading.Event()
+
+    def script(call: Call) -> None:
+        if call.number == 0:
+            may_answer.wait(5)
+        call.json(ANSWER, headers=b"Connection: close\r\n" if is_closing else b"")
+        if is_closing:
+            call.close()
+
+    with RawUpstream(script) as upstream:
+        file = tmp_path / "policy.yaml"
+        file.write_text(chat_policy(base_url=upstream.url, upstream="max_connections: 1"))
+        with weir(tmp_path, None, file) as proxy:
+            clients = [proxy.client(), proxy.client()]
+            clients[0].send_request("POST", PATH, CHAT)
+            upstream.wait_for_calls(1)
+            clients[1].send_request("POST", PATH, CHAT)
+            file.write_text(chat_policy(base_url=upstream.url, upstream="max_connections: 2"))
+            proxy.loop.call_soon_threadsafe(proxy.app.reload)
+            before = proxy.app.pipeline
+            while proxy.app.pipeline is before:
+                time.sleep(0.005)
+            may_answer.set()
+            assert [client.read_answer().status for client in clients] == [200, 200]

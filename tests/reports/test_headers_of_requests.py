@@ -192,7 +192,9 @@ def test_a_compression_bomb_is_413_where_the_route_must_read(tmp_path: Path, is_
 
 # B70
 @pytest.mark.parametrize(
-    "body", [gzip.compress(b"\x00" * 3_000_000), gzip.compress(CHAT)[:-9], b"no gzip", b""]
+    "body",
+    [gzip.compress(b"\x00" * 3_000_000), gzip.compress(CHAT)[:-9], b"no gzip", b""],
+    ids=["too-large", "truncated", "not-gzip", "empty"],
 )
 def test_a_compressed_body_that_cannot_be_read_passes_where_nobody_must_read(
     tmp_path: Path, body: bytes

@@ -1,4 +1,4 @@
-"""Output caps that a policy sets: which field, which value, and what the caller learns (reports B30, B31, B43-B46)."""
+"""Output caps of a policy: which field, which value, what the caller learns (reports B30, B31, B43-B46)."""
 
 from __future__ import annotations
 
@@ -176,7 +176,8 @@ def test_a_model_that_thinks_first_gets_no_cap_that_only_its_thoughts_would_fill
 def test_answers_that_a_cap_left_empty_are_counted(
     tmp_path: Path, is_stream: bool, reason: str, content: str, count: int
 ) -> None:
-    usage = b'"usage":{"prompt_tokens":9,"completion_tokens":2001,"completion_tokens_details":{"reasoning_tokens":2001}}'
+    details = b'"completion_tokens_details":{"reasoning_tokens":2001}'
+    usage = b'"usage":{"prompt_tokens":9,"completion_tokens":2001,%b}' % details
 
     def script(call: Call) -> None:
         if is_stream:

@@ -22,7 +22,7 @@ from tests.support.weir import RunningWeir
 
 EVENT = spoken("x" * 8000)
 MANY_BYTES = 200_000_000
-STALL_SECONDS = 0.3
+STALL_SECONDS = 0.4
 
 
 def slow_client(proxy: RunningWeir) -> RawClient:
@@ -103,7 +103,7 @@ def test_a_slow_caller_that_keeps_reading_is_not_dropped(tmp_path: Path, kind: s
             assert data, "a caller that reads was dropped"
             received_bytes += len(data)
             time.sleep(0.05)
-        assert not proxy.log()
+        assert proxy.log() == [], "the exchange is over"
         assert largest_buffer_bytes(proxy) < 1_000_000
     assert received_bytes < 1_000_000, "too fast to show anything"
 
@@ -149,24 +149,44 @@ def test_a_dead_caller_is_dropped_after_the_upstreams_end_too(tmp_path: Path, ke
 def test_a_caller_that_catches_up_after_the_end_may_ask_again_but_not_idle_forever(tmp_path: Path) -> None:
     box: list[RunningWeir] = []
     counts: list[int] = []
+    rest = EVENT * 25 + finish() + DONE
 
     def script(call: Call) -> None:
         if call.number:
             call.json(ANSWER)
             return
         call.stream_head()
-        counts.append(fill(call, box[0], lambda held_bytes: held_bytes < 65536))
-        call.chunk(finish() + DONE)
-        call.end_chunks()
+        counts.append(fill(call, box[0], lambda held_bytes: held_bytes == 0))
+        # In one write, so that the end comes in the read that makes the caller slow.
+        call.send(b"%x\r\n%b\r\n0\r\n\r\n" % (len(rest), rest))
 
     with served(tmp_path, script, chat_policy(), keep_alive_seconds=STALL_SECONDS) as (proxy, _):
         box.append(proxy)
         client = proxy.client(5.0)
         client.send_request("POST", PATH, CHAT_STREAM)
-        time.sleep(0.3)
-        answer = client.read_answer("POST")
-        assert answer.body == EVENT * counts[0] + finish() + DONE
+        proxy.log(1)
+        assert client.read_answer("POST").body == EVENT * counts[0] + rest
         assert client.request("POST", PATH, CHAT).body == ANSWER
+        assert client.is_closed_within(1.2), "an idle connection stays open forever"
+
+
+# B26
+def test_a_caller_that_caught_up_is_not_kept_when_it_asks_no_more(tmp_path: Path) -> None:
+    box: list[RunningWeir] = []
+    counts: list[int] = []
+    rest = EVENT * 25 + finish() + DONE
+
+    def script(call: Call) -> None:
+        call.stream_head()
+        counts.append(fill(call, box[0], lambda held_bytes: held_bytes == 0))
+        call.send(b"%x\r\n%b\r\n0\r\n\r\n" % (len(rest), rest))
+
+    with served(tmp_path, script, chat_policy(), keep_alive_seconds=STALL_SECONDS) as (proxy, _):
+        box.append(proxy)
+        client = proxy.client(5.0)
+        client.send_request("POST", PATH, CHAT_STREAM)
+        proxy.log(1)
+        assert client.read_answer("POST").is_whole
         assert client.is_closed_within(1.2), "an idle connection stays open forever"
 
 

@@ -76,12 +76,17 @@ def _agent(chance: random.Random) -> Iterator[bytes]:
     for step in range(chance.randint(2, 6)):
         yield _line({"model": "gpt-4o", "messages": messages, "tools": tools})
         calls = [
-            {"id": f"call_{step}_{index}", "type": "function", "function": {"name": "search", "arguments": "{}"}}
+            {
+                "id": f"call_{step}_{index}",
+                "type": "function",
+                "function": {"name": "search", "arguments": "{}"},
+            }
             for index in range(chance.randint(1, 3))
         ]
         messages.append(_message("assistant", None, tool_calls=calls))
         messages += [
-            _message("tool", _text(chance, chance.randint(40, 400)), tool_call_id=call["id"]) for call in calls
+            _message("tool", _text(chance, chance.randint(40, 400)), tool_call_id=call["id"])
+            for call in calls
         ]
 
 

@@ -22,9 +22,18 @@ from proxy.app import App, load_policies
 from proxy.policy.model import PolicySet
 from proxy.settings import Settings
 from proxy.tokens.fixed import FixedCounter
+from proxy.tokens.port import Counter
 from tests.support.raw_client import RawClient
 
 START_SECONDS = 10.0
+
+
+def _address(url: str) -> tuple[str, int] | str:
+    """Return what to connect to for a URL that Weir announced: host and port, or a socket's path."""
+    if url.startswith("http+unix://"):
+        return url.removeprefix("http+unix://")
+    host, _, port = url.removeprefix("http://").rpartition(":")
+    return host.strip("[]"), int(port)
 
 
 class RunningWeir:
@@ -38,8 +47,7 @@ class RunningWeir:
         self.url = url
         self.admin_url = admin_url
         self._log = log
-        host, _, port = url.removeprefix("http://").rpartition(":")
-        self.address = (host, int(port))
+        self.address = _address(url)
         self._clients: list[RawClient] = []
 
     def client(self, timeout_seconds: float = 10.0, receive_buffer_bytes: int | None = None) -> RawClient:
@@ -69,8 +77,7 @@ class RunningWeir:
 
     def admin(self, path: str) -> tuple[int, bytes]:
         """GET a path of the admin API; return status and body."""
-        host, _, port = self.admin_url.removeprefix("http://").rpartition(":")
-        with RawClient((host, int(port))) as client:
+        with RawClient(_address(self.admin_url)) as client:
             answer = client.request("GET", path)
             return answer.status, answer.body
 
@@ -99,6 +106,7 @@ def weir(
     upstream: str | None,
     policies: str | Path | PolicySet | None = None,
     environment: dict[str, str] | None = None,
+    counter: Counter | None = None,
     **settings: Any,
 ) -> Iterator[RunningWeir]:
     """Serve until the block ends. `policies` is YAML, the path of a file or directory, or a whole set.
@@ -129,7 +137,7 @@ def weir(
         env = environment or {}
         try:
             loaded = policies if isinstance(policies, PolicySet) else load_policies(chosen, env)
-            app = App(chosen, env, loaded, FixedCounter())
+            app = App(chosen, env, loaded, counter or FixedCounter())
             box["admin"] = await app.start_admin()
             box["url"] = await app.start()
             box["app"], box["loop"] = app, asyncio.get_running_loop()

@@ -81,9 +81,10 @@ def _limits(economy: Economy, config: Config, budget: int) -> Limits:
     least_tokens: int | None = _LEAST_CACHED_TOKENS
     if price is not None:
         least_tokens = None if price.cache is None else price.cache.minimum_tokens
-    in_blocks = config.cache == "respect" and least_tokens is not None and budget >= least_tokens
-    target = budget - budget // _BLOCK_SHARE if in_blocks else budget
-    return Limits(budget, target, in_blocks, config.keep_first, config.keep_last)
+    target = budget - budget // _BLOCK_SHARE
+    if config.cache == "ignore" or least_tokens is None or target < least_tokens:
+        return Limits(budget, budget, 0, False, config.keep_first, config.keep_last)
+    return Limits(budget, target, least_tokens, True, config.keep_first, config.keep_last)
 
 
 def _paying(situation: Situation, planned: frozenset[int], budget: int) -> Choice:

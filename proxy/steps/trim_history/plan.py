@@ -13,7 +13,7 @@ conversation, so the next request of it, in any process, begins with the same el
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import accumulate
 
 import msgspec
@@ -26,11 +26,13 @@ class Limits(msgspec.Struct, frozen=True):
 
     budget       more than this is too long
     target       what is left after a cut, at most; the budget itself unless cuts are made in blocks
+    floor        a cut that is already within the budget does not go below this
     in_blocks    replay the growth of the conversation
     """
 
     budget: int
     target: int
+    floor: int
     in_blocks: bool
     keep_first: int
     keep_last: int
@@ -109,12 +111,19 @@ class _Planning:
         current = self._turn_of[self._admitted - 1]
         while self._next_turn < current and self._tokens > self._limits.target:
             start, end = self._bounds(self._next_turn)
-            if end > self._admitted - self._limits.keep_last:
+            if end > self._admitted - self._limits.keep_last or self._is_low_enough(range(start, end)):
                 return
             if not self._is_kept(self._next_turn, start, end):
                 for position in range(start, end):
                     self._drop(position)
             self._next_turn += 1
+
+    def _is_low_enough(self, places: Iterable[int]) -> bool:
+        """Tell whether dropping these positions as well would leave less than is worth caching."""
+        if self._tokens > self._limits.budget:
+            return False
+        gone = (self._order[place] for place in places if place not in self._dropped)
+        return self._tokens - sum(self._group_tokens[group] for group in gone) < self._limits.floor
 
     def _is_kept(self, number: int, start: int, end: int) -> bool:
         """Tell whether a turn may never go as a whole."""
@@ -123,12 +132,16 @@ class _Planning:
         return is_among_first or any(groups[self._order[place]].stays for place in range(start, end))
 
     def _drop_inside(self) -> None:
-        """Drop groups inside the turns that stay; a position that may be free later waits."""
+        """Drop groups inside the turns that stay, if whole turns did not do; what may be free later waits."""
+        if self._tokens <= self._limits.budget:
+            return
         waiting, self._waiting = self._waiting, []
         for position in waiting:
             self._drop_if_free(position)
         newest = self._admitted - self._limits.keep_last
         while self._next_inner < newest and self._tokens > self._limits.target:
+            if self._is_low_enough((self._next_inner,)):
+                return
             self._drop_if_free(self._next_inner)
             self._next_inner += 1
 

@@ -1,0 +1,197 @@
+"""Owns running a route's steps: in order, each guarded, with what they may know."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import msgspec
+
+from proxy.core.decision import StepReport, StepStatus
+from proxy.core.document import Document
+from proxy.core.errors import REJECTED_BY_POLICY, ProxyError
+from proxy.core.prefixes import SentPrefix
+from proxy.core.price import PriceLookup
+from proxy.core.stages import Stage, Trace
+from proxy.dialects.dialect import Dialect
+from proxy.observe.prefixes import PrefixMemory
+from proxy.policy.model import OnError, PolicySet, Route, Upstream
+from proxy.policy.recall import Recall
+from proxy.steps.step import Rejected, StepContext, TokenCounting
+
+HeaderLookup = Callable[[str], str | None]
+Refusals = Callable[[str, str], frozenset[str]]
+"""From upstream and model to the parameters that are known to be refused there."""
+
+_CREDENTIALS = ("authorization", "x-api-key", "api-key", "openai-organization", "openai-project")
+_SCOPE_BYTES = 16
+
+
+@dataclass(slots=True)
+class PolicyRefusal(ProxyError):
+    """A request that its route refuses, with what had been found out by then."""
+
+    route: str = ""
+    model: str = ""
+    steps: tuple[StepReport, ...] = ()
+
+
+class Rewritten(msgspec.Struct, frozen=True):
+    """What the steps made of a request: where it goes, as which model, with which body."""
+
+    document: Document | None
+    upstream: Upstream
+    model: str
+    reports: tuple[StepReport, ...] = ()
+    added: frozenset[str] = frozenset()
+    tokens: tuple[int, int] | None = None
+
+
+class Rewriting:
+    """The steps of a policy set, ready to run."""
+
+    def __init__(
+        self,
+        policies: PolicySet,
+        tokens: TokenCounting,
+        refusals: Refusals,
+        prices: PriceLookup | None,
+        prefixes: PrefixMemory | None,
+    ) -> None:
+        self._upstreams = policies.upstreams
+        self._recall = Recall(policies)
+        self._tokens = tokens
+        self._refusals = refusals
+        self._prices = prices
+        self._prefixes = prefixes
+
+    def run(
+        self,
+        route: Route,
+        upstream: Upstream,
+        document: Document | None,
+        dialect: Dialect | None,
+        model: str,
+        header: HeaderLookup,
+        trace: Trace | None,
+    ) -> Rewritten:
+        """Apply the steps of `route`. Raises PolicyRefusal where one forbids the request.
+
+        `document` is `None` where the body was not read, `dialect` where its shape is unknown: then every
+        step is skipped. `trace`, if given, is filled.
+        """
+        if not route.steps:
+            return Rewritten(document, upstream, model)
+        if document is None or dialect is None:
+            reason = "the body is not a JSON object" if document is None else "unknown API shape"
+            skipped = tuple(StepReport(bound.step.name, StepStatus.SKIPPED, reason) for bound in route.steps)
+            return Rewritten(document, upstream, model, skipped)
+        if trace is None and self._recall.applies(route, document):
+            return self._recalled(route, upstream, dialect, document, model, header)
+        return self._apply_steps(route, upstream, dialect, document, model, header, trace)
+
+    def _recalled(
+        self,
+        route: Route,
+        upstream: Upstream,
+        dialect: Dialect,
+        document: Document,
+        model: str,
+        header: HeaderLookup,
+    ) -> Rewritten:
+        """Do what the steps do to every such request; apply them to the first."""
+        key = (route.name, dialect.name, model, self._refusals(upstream.name, model))
+        known = self._recall.get(key)
+        if known is None:
+            rewritten = self._apply_steps(route, upstream, dialect, document, model, header, None)
+            if rewritten.document is not None:
+                self._recall.keep(key, rewritten.document, rewritten.reports, rewritten.added)
+            return rewritten
+        return Rewritten(document.with_appended(known.appended), upstream, model, known.reports, known.added)
+
+    def _apply_steps(
+        self,
+        route: Route,
+        upstream: Upstream,
+        dialect: Dialect,
+        document: Document,
+        model: str,
+        header: HeaderLookup,
+        trace: Trace | None,
+    ) -> Rewritten:
+        is_counting = route.counts_tokens
+        scope = self._scope(upstream, model, header) if is_counting else b""
+        context = self._context(dialect, upstream, model, header, scope)
+        document = document.without_duplicates()
+        reports: list[StepReport] = []
+        added: set[str] = set()
+        sent: list[tuple[bytes, SentPrefix]] = []
+        tokens: tuple[int, int] | None = None
+        for bound in route.steps:
+            name = bound.step.name
+            if trace is not None:
+                trace.stages.append(Stage(document, upstream, model))
+            try:
+                outcome = bound.step.apply(document, bound.config, context)
+            except Rejected as rejection:
+                raise _refusal(route, model, reports, rejection.message, rejection.param) from None
+            except Exception as problem:
+                reports.append(StepReport(name, StepStatus.FAILED, type(problem).__name__))
+                if route.on_error is OnError.REJECT:
+                    message = f"The step {name} failed and this route rejects such requests."
+                    raise _refusal(route, model, reports, message, None) from None
+                continue
+            document = outcome.document
+            if outcome.added:
+                added.update(outcome.added)
+            reports.append(StepReport(name, outcome.status, outcome.reason, outcome.detail))
+            if outcome.tokens is not None:
+                tokens = (tokens or outcome.tokens)[0], outcome.tokens[1]
+            if outcome.sent is not None:
+                sent.append((scope, outcome.sent))
+            if outcome.model is not None or outcome.upstream is not None:
+                model = outcome.model or model
+                upstream = self._upstreams[outcome.upstream or upstream.name]
+                scope = self._scope(upstream, model, header) if is_counting else b""
+                context = self._context(dialect, upstream, model, header, scope)
+        if trace is not None:
+            trace.stages.append(Stage(document, upstream, model))
+        if trace is None or trace.remembers:
+            self._remember(sent)
+        return Rewritten(document, upstream, model, tuple(reports), frozenset(added), tokens)
+
+    def _remember(self, sent: list[tuple[bytes, SentPrefix]]) -> None:
+        for scope, prefix in sent:
+            if self._prefixes is not None:
+                self._prefixes.remember(scope, prefix)
+
+    def _context(
+        self, dialect: Dialect, upstream: Upstream, model: str, header: HeaderLookup, scope: bytes
+    ) -> StepContext:
+        return StepContext(
+            dialect,
+            model,
+            upstream.provider.value,
+            self._tokens,
+            self._refusals(upstream.name, model),
+            header,
+            self._prices,
+            self._prefixes.scoped(scope) if scope and self._prefixes is not None else None,
+        )
+
+    def _scope(self, upstream: Upstream, model: str, header: HeaderLookup) -> bytes:
+        """Return a digest of whose prompt cache it is: nothing is shared between credentials."""
+        if self._prefixes is None:
+            return b""
+        parts = (upstream.name, model, *(header(name) or "" for name in _CREDENTIALS))
+        return hashlib.blake2b(repr(parts).encode(), digest_size=_SCOPE_BYTES).digest()
+
+
+def _refusal(
+    route: Route, model: str, reports: list[StepReport], message: str, param: str | None
+) -> PolicyRefusal:
+    """Return what is raised where a step forbids a request, or failed and must not have."""
+    return PolicyRefusal(
+        REJECTED_BY_POLICY, message, param, route=route.name, model=model, steps=tuple(reports)
+    )

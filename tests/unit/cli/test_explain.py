@@ -1,0 +1,135 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from proxy.cli.main import main
+from tests.support.corpus import corpus
+
+POLICY = """
+version: 1
+upstreams: {cloud: {base_url: "https://api.example/v1", provider: openai}}
+routes:
+  - name: support
+    match: {path: /v1/chat/completions, headers: {x-team: support}}
+    steps: [{cap_output: {max: 5, on_exceed: reject}}]
+  - name: chat
+    match: {path: /v1/chat/completions}
+    steps:
+      - cap_output: {default: 300}
+      - shape_output: {terse: "Be brief."}
+"""
+BODY = b'{"model":"gpt-4o","stream":true,"messages":[{"role":"system","content":"s"},{"role":"user"}]}'
+
+
+@pytest.fixture
+def policy(tmp_path: Path) -> str:
+    file = tmp_path / "policy.yaml"
+    file.write_text(POLICY)
+    return str(file)
+
+
+def written(folder: Path, name: str, content: bytes) -> str:
+    (folder / name).write_bytes(content)
+    return str(folder / name)
+
+
+def test_one_request_is_told_step_by_step(
+    tmp_path: Path, policy: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["explain", "--policies", policy, written(tmp_path, "r.json", BODY)]) == 0
+    said = capsys.readouterr().out
+    for line in (
+        "route      chat",
+        "  not      support: header x-team is absent",
+        "step       cap_output: applied (set=300)",
+        '  +   "max_completion_tokens": 300',
+        "step       shape_output: applied (terse=added)",
+        '  +       "content": "s\\n\\nBe brief."',
+        "urgency    interactive: stream requested",
+        "usage      asked for on Weir's own behalf",
+        '  +     "include_usage": true',
+    ):
+        assert line in said
+    assert "$0.0" in said
+
+
+def test_an_untouched_request_says_so(
+    tmp_path: Path, policy: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = written(tmp_path, "r.json", BODY)
+    assert main(["explain", "--policies", policy, "--path", "/v1/other", file]) == 0
+    said = capsys.readouterr().out
+    assert "(none: passes untouched)" in said
+    assert "unchanged, byte for byte" in said
+
+
+def test_a_refused_request_gives_status_one(
+    tmp_path: Path, policy: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = written(tmp_path, "r.json", b'{"max_tokens":9}')
+    arguments = ["explain", "--policies", policy, "--header", "X-Team: support", file]
+    assert main(arguments) == 1
+    assert "400 rejected_by_policy: max_tokens is above" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("option", [[], ["--jsonl"]])
+def test_a_file_of_requests_is_summed_up(
+    tmp_path: Path, policy: str, capsys: pytest.CaptureFixture[str], option: list[str]
+) -> None:
+    lines = b"".join(corpus(16))
+    file = written(tmp_path, "yesterday.log" if option else "yesterday.jsonl", lines)
+    assert main(["explain", "--policies", policy, *option, file]) == 0
+    said = capsys.readouterr().out
+    count = lines.count(b"\n")
+    assert f"requests   {count} (" in said
+    heading, *rows = said[said.index("step  ") :].splitlines()
+    assert heading.split()[:3] == ["step", "applied", "share"]
+    assert [row.split()[0] for row in rows[:3]] == ["cap_output", "shape_output", "all"]
+    assert "cap_output: no default for tools or structured output (" in said
+
+
+def test_the_sums_come_as_json_too(
+    tmp_path: Path, policy: str, capfdbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    file = written(tmp_path, "r.jsonl", BODY + b"\n" + b'{"path":"/v1/other","body":{}}\n')
+    assert main(["explain", "--policies", policy, "--json", file]) == 0
+    said = json.loads(capfdbinary.readouterr().out)
+    assert (said["requests"], said["touched"], said["unmatched"]) == (2, 1, 1)
+    assert said["seconds"] > 0
+
+
+def test_an_empty_file_is_no_failure(tmp_path: Path, policy: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["explain", "--policies", policy, written(tmp_path, "r.jsonl", b"\n")]) == 0
+    assert capsys.readouterr().out.startswith("requests   0 (")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["missing.json"], "No such file"),
+        (["--header", "x", "r.jsonl"], "is not 'NAME: VALUE'"),
+        (["--path", "/v1/../x", "r.jsonl"], "dot segment"),
+        (["r.jsonl"], "dot segment"),
+    ],
+)
+def test_wrong_use_gives_status_two(
+    tmp_path: Path,
+    policy: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    arguments: list[str],
+    message: str,
+) -> None:
+    written(tmp_path, "r.jsonl", b'{"path":"/v1/%2e%2e/x","body":{}}\n')
+    monkeypatch.chdir(tmp_path)
+    assert main(["explain", "--policies", policy, *arguments]) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_policies_with_an_error_give_status_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    bad = written(tmp_path, "bad.yaml", b"version: 1\nrouts: []\n")
+    assert main(["explain", "--policies", bad, written(tmp_path, "r.json", BODY)]) == 1
+    assert "did you mean routes" in capsys.readouterr().err
