@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import orjson
 
-from proxy.core.document import Document, Path
-from proxy.core.json_spans import array_spans
+from proxy.core.document import Document
+from proxy.core.json_edits import splice
+from proxy.core.json_spans import DocumentError, array_spans, parse_object
 from proxy.core.json_values import decode
 from proxy.dialects.elements import read_head
 from proxy.dialects.reasoning_models import is_openai_reasoning
@@ -19,6 +20,9 @@ _FIELDS = {"messages": "system", "responses": "instructions"}
 _TURN_FIELDS = {"chat": "messages", "responses": "input"}
 _PART_TYPES = {"responses": "input_text"}
 _SYSTEM_ROLES = ("system", "developer")
+_NOTHING = (b"null", b'""', b"[]")
+_ODD = "the system text is neither text nor a list of parts"
+_UNLIMITED_DEPTH = 1 << 30
 
 
 def has_system_text(dialect_name: str) -> bool:
@@ -34,33 +38,48 @@ def with_instruction(
     A document whose system text ends so already is returned as it is, without a reason. Where there is no
     system text one is made only if `create` says so; the role of a new chat message follows `model`.
     """
-    path = _place(document, dialect_name)
-    if path is not None:
-        raw = document.get_path(path)
-        longer = None if raw is None else _longer(raw, text, _PART_TYPES.get(dialect_name, "text"))
-        if longer is None:
-            return document, "the system text is neither text nor a list of parts"
-        return document.set_path(path, longer), ""
+    field = _FIELDS.get(dialect_name)
+    raw = None if field is None else document.get(field)
+    if field is not None and raw is not None and raw not in _NOTHING:
+        longer = _longer(raw, text, "text")
+        return (document, _ODD) if longer is None else (document.set(field, longer), "")
+    turns_field = _TURN_FIELDS.get(dialect_name)
+    turns = None if turns_field is None else document.get(turns_field)
+    if turns_field is not None and turns is not None:
+        place = _last_leading(turns)
+        if place is not None:
+            longer = _longer_turn(turns, *place, text, _PART_TYPES.get(dialect_name, "text"))
+            return (document, _ODD) if longer is None else (document.set(turns_field, longer), "")
     if not create:
         return document, "there is no system text"
     return _created(document, dialect_name, text, model)
 
 
-def _place(document: Document, dialect_name: str) -> Path | None:
-    """Return the path of the last piece of system text before the conversation begins."""
-    field = _FIELDS.get(dialect_name)
-    if field is not None and document.get(field) not in (None, b"null", b'""', b"[]"):
-        return (field,)
-    turns_field = _TURN_FIELDS.get(dialect_name)
-    if turns_field is None:
-        return None
-    last = -1
-    for index, turn in enumerate(document.array(turns_field) or ()):
-        head = read_head(turn)
+def _last_leading(turns: bytes) -> tuple[int, int] | None:
+    """Return where the last system turn before the conversation stands, if it begins with one."""
+    place = None
+    for start, end in array_spans(turns) or ():
+        head = read_head(turns[start:end])
         if head is None or head.role not in _SYSTEM_ROLES:
             break
-        last = index
-    return None if last < 0 else (turns_field, last, "content")
+        place = (start, end)
+    return place
+
+
+def _longer_turn(turns: bytes, start: int, end: int, text: str, part_type: str) -> bytes | None:
+    """Return the turns with `text` at the end of the content of one of them."""
+    try:
+        members = parse_object(turns[start:end], _UNLIMITED_DEPTH).members()
+    except DocumentError:
+        return None
+    changes = []
+    for key, _, value_start, value_end in members:
+        if key == "content":
+            longer = _longer(turns[start + value_start : start + value_end], text, part_type)
+            if longer is None:
+                return None
+            changes.append((start + value_start, start + value_end, longer))
+    return splice(turns, changes) if changes else None
 
 
 def _longer(raw: bytes, text: str, part_type: str) -> bytes | None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from proxy.http.head import RequestHead
 from proxy.lanes.lane import Outgoing, Rewrite
 from proxy.pipeline import Decision
-from proxy.policy.model import UsageMode
+from proxy.policy.model import Route, UsageMode
+from proxy.policy.waiting import caller_patience_seconds
 from proxy.upstream.pool import Pool
 from proxy.upstream.request_head import BodyPlan
 
@@ -35,10 +36,11 @@ def plan_outgoing(
     if asks_usage and decision.is_stream and b"accept-encoding" in head.fields:
         # A compressed stream could be neither read for timing nor freed of the usage event asked for.
         replaced[b"accept-encoding"] = b"identity"
+    patience_seconds = _patience_seconds(head, route, pool)
     if document is None or not document.edited:
         announced = body or b"content-length" in head.fields or b"transfer-encoding" in head.fields
         plan = BodyPlan(len(body) if announced else None, replaced=replaced)
-        return Outgoing(head, pool, body, plan)
+        return Outgoing(head, pool, body, plan, None, patience_seconds)
     if is_decoded:
         replaced[b"content-encoding"] = None
     edited = document.to_bytes()
@@ -48,7 +50,20 @@ def plan_outgoing(
         without=lambda param: document.delete(param).to_bytes(),
         original=None if is_decoded or route is None or route.enforces else body,
     )
-    return Outgoing(head, pool, edited, BodyPlan(len(edited), replaced=replaced), rewrite)
+    plan = BodyPlan(len(edited), replaced=replaced)
+    return Outgoing(head, pool, edited, plan, rewrite, patience_seconds)
+
+
+def _patience_seconds(head: RequestHead, route: Route | None, pool: Pool) -> float:
+    """Return how long retries may keep the caller waiting; 0 where there are none."""
+    if route is None or not pool.target.upstream.retries:
+        return 0.0
+
+    def header(name: str) -> str | None:
+        value = head.fields.get(name.encode("latin-1"))
+        return None if value is None else value.decode("latin-1")
+
+    return caller_patience_seconds(route, header)
 
 
 def _websocket_key(head: RequestHead, pool: Pool) -> dict[bytes, bytes | None]:

@@ -4,7 +4,8 @@
     {"path": "/v1/responses", "headers": {…}, "body": {…}}          a request; `url` may say the path
     {"custom_id": …, "method": "POST", "url": …, "body": {…}}       a line of an OpenAI batch file
 
-Bodies keep their bytes; null is none. What is no such line is a body too: the pipeline knows what to do with anything.
+Bodies keep their bytes; null is none. What is no such line is a body too: the pipeline knows what to do with
+anything.
 """
 
 from __future__ import annotations

@@ -36,9 +36,9 @@ def explanation(pipeline: Pipeline, request: Request, decision: Decision, trace:
     prompts = read_prompts(stages_of(request, decision, trace), decision.dialect, pipeline)
     return {
         "route": decision.route.name if decision.route is not None else None,
-        "lost": [{"route": lost.route.name, "reason": lost.reason} for lost in decision.lost],
+        "lost": [{"route": lost.route.name, "reason": _printable(lost.reason)} for lost in decision.lost],
         "upstream": decision.upstream.name,
-        "model": decision.model,
+        "model": _printable(decision.model),
         "steps": [_step(report, prompts[index : index + 2]) for index, report in enumerate(decision.steps)],
         "urgency": {"value": decision.urgency.value.value, "reason": decision.urgency.reason},
         "lane": {"value": decision.lane.value.value, "reason": decision.lane.reason},
@@ -84,6 +84,11 @@ def _body(request: Request, decision: Decision) -> object:
     body = sent_body(request, decision)
     is_json = decision.document is not None and _is_json(body)
     return orjson.Fragment(body) if is_json else body.decode("utf-8", "replace")
+
+
+def _printable(text: str) -> str:
+    """Return text that can be encoded: a caller's model name may hold half a surrogate pair."""
+    return text.encode("utf-8", "backslashreplace").decode()
 
 
 def _is_json(body: bytes) -> bool:

@@ -95,7 +95,8 @@ class StreamCall:
         self._timer = None
         self._phase = _Phase.WAITING
         pool = self._outgoing.pool
-        connection = pool.take() if self._body is not None else None
+        may_be_stale = self._body is not None and self._stale_resends < _MAX_STALE_RESENDS
+        connection = pool.take() if may_be_stale else None
         if connection is not None:
             self._send(connection)
             return
@@ -203,7 +204,7 @@ class StreamCall:
         if connection is None:
             return
         if self._may_retry_status(head):
-            self._retry_later(_retry_after_seconds(head))
+            self._retry_later(self._delay_seconds(_retry_after_seconds(head)))
             return
         if head.status == 400 and self._outgoing.rewrite is not None and self._body is self._outgoing.body:
             self._phase = _Phase.REFUSED
@@ -263,8 +264,13 @@ class StreamCall:
             self._stale_resends += 1
             self._exchange.retries += 1
             self.start()
-        elif error.retryable and self._body is not None and self._has_retries():
-            self._retry_later(None)
+        elif (
+            error.retryable
+            and self._body is not None
+            and self._has_retries()
+            and self._is_worth_waiting(self._delay_seconds(None))
+        ):
+            self._retry_later(self._delay_seconds(None))
         else:
             self._phase = _Phase.OVER
             self._reply.failed(error)
@@ -282,15 +288,21 @@ class StreamCall:
         upstream = self._outgoing.pool.target.upstream
         if head.status not in upstream.retry_statuses or self._body is None or not self._has_retries():
             return False
-        wait_seconds = _retry_after_seconds(head)
-        return wait_seconds is None or wait_seconds <= self._outgoing.patience_seconds
+        return self._is_worth_waiting(self._delay_seconds(_retry_after_seconds(head)))
 
-    def _retry_later(self, wait_seconds: float | None) -> None:
+    def _delay_seconds(self, asked_seconds: float | None) -> float:
+        return _BACKOFF_SECONDS * 2**self._exchange.retries if asked_seconds is None else asked_seconds
+
+    def _is_worth_waiting(self, delay_seconds: float) -> bool:
+        """Tell whether the caller will still be there: it has waited for all earlier attempts already."""
+        waited_seconds = self._lane.clock.monotonic() - self._exchange.started_at
+        return waited_seconds + delay_seconds <= self._outgoing.patience_seconds
+
+    def _retry_later(self, delay_seconds: float) -> None:
         connection, self._connection = self._connection, None
         if connection is not None and connection.handler is self:
             connection.cancel()
         self._phase = _Phase.WAITING
-        delay_seconds = _BACKOFF_SECONDS * 2**self._exchange.retries if wait_seconds is None else wait_seconds
         self._exchange.retries += 1
         self._exchange.queue_seconds += delay_seconds
         self._timer = self._lane.loop.call_later(delay_seconds, self.start)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from proxy.core.clock import Clock
-from proxy.core.decision import StepReport
+from proxy.core.decision import LaneDecision, StepReport
 from proxy.core.exchange import Exchange
+from proxy.core.usage import Usage
 from proxy.observe import catalogue as m
 from proxy.observe.access_log import AccessLog
 from proxy.observe.log_line import exchange_words, log_line
@@ -17,12 +18,31 @@ _MAX_SERIES = 4_096
 class _Series:
     """The cells that every exchange of one route, model, lane and status class adds to."""
 
-    __slots__ = ("overhead", "requests", "total")
+    __slots__ = ("_metrics", "_route", "decisions", "overhead", "requests", "tokens", "total", "usage")
 
     def __init__(self, metrics: Metrics, route: str, model: str, lane: str, status: str) -> None:
+        self._metrics = metrics
+        self._route = route
         self.requests = metrics.counter(m.REQUESTS, (route, lane, status))
         self.total = metrics.histogram(m.TOTAL, (route, model))
         self.overhead = metrics.histogram(m.OVERHEAD, (route,))
+        kinds = ("input", "output")
+        self.tokens = [metrics.counter(m.TOKENS, (route, model, kind)) for kind in kinds]
+        self.usage = [metrics.histogram(m.TOKEN_USAGE, (route, model, kind)) for kind in kinds]
+        self.decisions: dict[tuple[object, ...], list[list[float]]] = {}
+
+    def decision_cells(self, lane: LaneDecision | None, steps: tuple[StepReport, ...]) -> list[list[float]]:
+        """Return the counters of a lane decision and of step outcomes, each to be raised by one."""
+        key = (lane, *[(step.name, step.status) for step in steps])
+        cells = self.decisions.get(key)
+        if cells is None:
+            if len(self.decisions) >= _MAX_SERIES:
+                self.decisions.clear()
+            cells = [self._metrics.counter(m.STEPS, (step.name, step.status.value)) for step in steps]
+            if lane is not None and self._route:
+                cells.append(self._metrics.counter(m.LANES, (lane.value.value, lane.reason)))
+            self.decisions[key] = cells
+        return cells
 
 
 class Recorder:
@@ -71,13 +91,12 @@ class Recorder:
         series.requests[0] += 1
         observe_into(series.total, m.TOTAL.bounds, exchange.total_seconds)
         observe_into(series.overhead, m.OVERHEAD.bounds, exchange.overhead_seconds)
-        metrics = self.metrics
-        if lane is not None and exchange.route:
-            metrics.add(m.LANES, (lane_name, lane.reason))
-        for step in exchange.steps:
-            self._count_step(exchange.route, step)
+        for cell in series.decision_cells(lane, exchange.steps):
+            cell[0] += 1
         if exchange.usage is not None:
-            self._count_usage(exchange, exchange.route, model)
+            self._count_usage(exchange, exchange.usage, series, model)
+        if exchange.tokens_before is not None:
+            self._count_savings(exchange)
         if exchange.is_stream:
             self._count_stream(exchange, (exchange.route, model))
         if exchange.error or exchange.queue_seconds or exchange.retries:
@@ -107,21 +126,18 @@ class Recorder:
         if tpot_seconds is not None and not exchange.error:
             self.metrics.observe(m.TPOT, labels, tpot_seconds)
 
-    def _count_step(self, route: str, step: StepReport) -> None:
-        self.metrics.add(m.STEPS, (step.name, step.status._value_))
-        for key, value in step.detail:
-            if key == "saved" and isinstance(value, int):
-                self.metrics.add(m.TOKENS_SAVED, (route, step.name), value)
+    def _count_savings(self, exchange: Exchange) -> None:
+        for step in exchange.steps:
+            for key, value in step.detail:
+                if key == "saved" and isinstance(value, int):
+                    self.metrics.add(m.TOKENS_SAVED, (exchange.route, step.name), value)
 
-    def _count_usage(self, exchange: Exchange, route: str, model: str) -> None:
-        usage = exchange.usage
-        if usage is None:
-            return
-        metrics = self.metrics
-        for kind, tokens in (("input", usage.input_tokens), ("output", usage.output_tokens)):
+    def _count_usage(self, exchange: Exchange, usage: Usage, series: _Series, model: str) -> None:
+        for index, tokens in enumerate((usage.input_tokens, usage.output_tokens)):
             if tokens:
-                metrics.add(m.TOKENS, (route, model, kind), tokens)
-                metrics.observe(m.TOKEN_USAGE, (route, model, kind), tokens)
+                series.tokens[index][0] += tokens
+                observe_into(series.usage[index], m.TOKEN_USAGE.bounds, tokens)
+        route = exchange.route
         if usage.cached_tokens or usage.cache_write_tokens or usage.reasoning_tokens:
             for kind, tokens in (
                 ("cached", usage.cached_tokens),
@@ -129,6 +145,6 @@ class Recorder:
                 ("reasoning", usage.reasoning_tokens),
             ):
                 if tokens:
-                    metrics.add(m.TOKENS, (route, model, kind), tokens)
+                    self.metrics.add(m.TOKENS, (route, model, kind), tokens)
         if exchange.was_empty and exchange.finish_reason in _CAP_REASONS:
-            metrics.add(m.CAPPED_EMPTY, (route,))
+            self.metrics.add(m.CAPPED_EMPTY, (route,))

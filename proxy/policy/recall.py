@@ -39,7 +39,7 @@ class Recall:
     def applies(self, route: Route, document: Document) -> bool:
         """Tell whether the steps of `route` find nothing to read in `document`."""
         reads = self._reads.get(route.name)
-        return reads is not None and not document.edited and not document.has_any(reads)
+        return reads is not None and not document.has_any(reads) and not document.duplicates
 
     def get(self, key: Key) -> Recalled | None:
         """Return what is known."""

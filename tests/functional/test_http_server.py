@@ -279,7 +279,7 @@ def test_a_chunked_request_arrives_whole_without_its_extensions_and_trailers(
         for number, piece in enumerate(pieces):
             client.send(b"%04X;n=%d\r\n%b\r\n" % (len(piece), number, piece))
             time.sleep(0.005)
-        client.send(b"0;last\r\nX-Sum: 1\r\nContent-Length: 5\r\n\r\n")
+        client.send(b"0;last\r\nX-Sum: 1\r\nAuthorization: x\r\n\r\n")
         assert client.read_answer().status == 200
         assert client.request("POST", target, CHAT).status == 200, "the connection is still in step"
         first, second = upstream.calls

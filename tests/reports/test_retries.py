@@ -1,6 +1,6 @@
 """When a request is sent again, and what its failure looks like (reports B102, B103).
 
-Choices: a retry is possible until the first content was sent; a heartbeat is no content, so that it does not end
+Choices: a retry is possible until the first content was sent; a heartbeat is no content, so it does not end
 the retries that a route allows. An answer that began and then died is never retried by Weir itself: the upstream
 may have done the work, and a true status lets the caller decide.
 """
@@ -148,6 +148,19 @@ def test_a_refusal_passes_at_once_where_no_retry_is_due(
 
 
 # B102
+def test_all_waits_together_stay_within_the_callers_patience(tmp_path: Path) -> None:
+    def script(call: Call) -> None:
+        call.json(b"{}", UNAVAILABLE, b"retry-after-ms: 150\r\n")
+
+    with served(tmp_path, script, retrying(attempts=10)) as (proxy, upstream):
+        patience = [("x-stainless-read-timeout", "0.4")]
+        begin = time.monotonic()
+        assert proxy.client().request("POST", PATH, CHAT, patience).status == 503
+        assert time.monotonic() - begin < 0.45
+        assert len(upstream.calls) == 3
+
+
+# B102
 def test_a_heartbeat_does_not_end_the_retries(tmp_path: Path) -> None:
     def script(call: Call) -> None:
         if call.number == 0:
@@ -228,20 +241,56 @@ def test_failures_to_connect_are_true_statuses(tmp_path: Path, policy: str, requ
             assert proxy.metric("weir_requests_total", status="5xx") == 1
 
 
+class NoTls:
+    """A server that takes connections and does not speak TLS: it sends `said` and closes, or stays silent."""
+
+    def __init__(self, said: bytes | None) -> None:
+        self.said = said
+        self.open: list[socket.socket] = []
+
+    def __enter__(self) -> str:
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        threading.Thread(target=self.serve, daemon=True).start()
+        return f"https://127.0.0.1:{self.listener.getsockname()[1]}/v1"
+
+    def serve(self) -> None:
+        try:
+            while True:
+                sock, _ = self.listener.accept()
+                self.open.append(sock)
+                if self.said is not None:
+                    sock.recv(65536)
+                    sock.sendall(self.said)
+                    sock.close()
+        except OSError:
+            return
+
+    def __exit__(self, *_: object) -> None:
+        self.listener.shutdown(socket.SHUT_RDWR)
+        self.listener.close()
+        for sock in self.open:
+            sock.close()
+
+
 # B103
 @REQUESTS
-def test_a_failing_handshake_is_a_true_status(tmp_path: Path, request_body: bytes) -> None:
-    def script(call: Call) -> None:
-        call.send(b"HTTP/1.1 400 This is no TLS\r\n\r\n")
-        call.close()
-
-    with served(tmp_path, script, reads_body=False) as (_, upstream):
-        url = upstream.url.replace("http://", "https://")
-        with weir(tmp_path, url, chat_policy()) as proxy:
-            with socket.create_server(("127.0.0.1", 0)) as listener:
-                listener.settimeout(2.0)
+@pytest.mark.parametrize(
+    "said", [b"HTTP/1.1 400 This is no TLS\r\n\r\n", b"", None], ids=["text", "fin", "silence"]
+)
+def test_a_failing_handshake_is_a_true_status(
+    tmp_path: Path, said: bytes | None, request_body: bytes
+) -> None:
+    with NoTls(said) as url:
+        policy = chat_policy(base_url=url, upstream="timeouts: {connect: 150ms}")
+        with weir(tmp_path, None, policy) as proxy:
             answer = proxy.client().request("POST", PATH, request_body)
-    check_error(answer, 502, "upstream_tls_failed")
+    if said is None:
+        check_error(answer, 504, "upstream_connect_timeout")
+    elif said:
+        check_error(answer, 502, "upstream_tls_failed")
+    else:
+        assert json.loads(answer.body)["error"]["code"] in ("upstream_tls_failed", "upstream_connect_failed")
+        check_error(answer, 502, json.loads(answer.body)["error"]["code"])
 
 
 # B103
@@ -267,8 +316,11 @@ def test_a_connection_that_is_never_made_is_a_true_status(tmp_path: Path, reques
 # B103
 @REQUESTS
 def test_an_upstream_that_does_not_answer_is_a_true_status(tmp_path: Path, request_body: bytes) -> None:
+    def script(call: Call) -> None:
+        call.wait_for_close(2.0)
+
     policy = chat_policy(base_url=UPSTREAM, upstream="timeouts: {first_byte: 100ms}")
-    with served(tmp_path, lambda call: call.wait_for_close(2.0) and None, policy) as (proxy, _):
+    with served(tmp_path, script, policy) as (proxy, _):
         check_error(proxy.client().request("POST", PATH, request_body), 504, "upstream_first_byte_timeout")
 
 
@@ -302,18 +354,17 @@ def test_a_full_queue_is_a_true_status() -> None:
 
     async def fill_the_queue() -> list[ProxyError]:
         loop = asyncio.get_running_loop()
+        granted: asyncio.Future[ClientConnection] = loop.create_future()
+        refused: list[ProxyError] = []
         with socket.create_server(("127.0.0.1", 0)) as listener:
             url = f"http://127.0.0.1:{listener.getsockname()[1]}/v1"
             target = make_target(Upstream("up", url, max_connections=1), {})
             pool = Pool(target, loop, Deadlines(loop, SystemClock()), ClientLimits())
-            granted: list[ClientConnection] = []
-            refused: list[ProxyError] = []
-            for _ in range(10_005):
-                pool.ask(granted.append, refused.append)
-            while not granted or not refused:
-                await asyncio.sleep(0.001)
-            pool.close()
-            granted[0].cancel()
+            leases = [pool.ask(granted.set_result, refused.append) for _ in range(10_005)]
+            connection = await granted
+            for lease in leases[::-1]:
+                lease.cancel()
+            connection.cancel()
             await asyncio.sleep(0.01)
         return refused
 

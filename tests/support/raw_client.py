@@ -48,7 +48,7 @@ class RawClient:
             self.socket.settimeout(timeout_seconds)
             self.socket.connect(address)
         else:
-            self.socket = socket.socket()
+            self.socket = socket.socket(socket.AF_INET6 if ":" in address[0] else socket.AF_INET)
             self.socket.settimeout(timeout_seconds)
             if receive_buffer_bytes is not None:
                 # Only before connecting: the window that is offered first cannot be taken back.

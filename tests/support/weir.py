@@ -143,7 +143,7 @@ def weir(
             box["app"], box["loop"] = app, asyncio.get_running_loop()
         except BaseException as problem:
             box["problem"] = problem
-            raise
+            return
         finally:
             started.set()
         await app.run_until_stopped()

@@ -21,6 +21,7 @@ Side = Literal["end", "middle", "start"]
 JsonRule = Literal["elements", "drop", "text", "keep"]
 
 _MOST_TRIES = 8
+_MOST_SPELLINGS = 3
 _DEEPEST = 6
 _UNLIMITED_DEPTH = 1 << 30
 _EMPTY = {"[": "[]", "{": "{}", '"': '""'}
@@ -94,14 +95,24 @@ class Shortening(msgspec.Struct, frozen=True):
             return None
         start = raw.lstrip()[:1]
         if start == b'"':
-            text = decode(raw)
-            if not isinstance(text, str):
-                return None
-            # Text in JSON is text, JSON in JSON is JSON again.
-            return quoted_text(self.shortened(text, limit_tokens))
+            return self._shorter_string(raw, limit_tokens)
         if start == b"[":
             return self._shorter_array(raw, limit_tokens, depth)
         return self._shorter_object(raw, limit_tokens, depth) if start == b"{" else None
+
+    def _shorter_string(self, raw: bytes, limit_tokens: int) -> bytes | None:
+        """Return a JSON string with a shorter text (or JSON) in it; escapes make it longer than its text."""
+        text = decode(raw)
+        if not isinstance(text, str):
+            return None
+        text_tokens = limit_tokens
+        for _ in range(_MOST_SPELLINGS):
+            shorter = quoted_text(self.shortened(text, text_tokens))
+            counted = self._count_raw(shorter)
+            if counted <= limit_tokens:
+                return shorter
+            text_tokens = text_tokens * limit_tokens // (counted + 1)
+        return None
 
     def _shorter_array(self, raw: bytes, limit_tokens: int, depth: int) -> bytes | None:
         spans = array_spans(raw)

@@ -82,10 +82,12 @@ def test_a_body_that_may_not_stand_in_json_is_text(make_pipeline: MakePipeline, 
     assert isinstance(explained(pipeline, body)["body"], str)
 
 
-def test_a_lone_surrogate_may_stand_in_json(make_pipeline: MakePipeline) -> None:
-    pipeline = make_pipeline("version: 1\nroutes: [{name: all, match: {}}]")
-    said = explained(pipeline, b'{"model":"\\ud83d"}')
+def test_a_lone_surrogate_is_shown_as_written(make_pipeline: MakePipeline) -> None:
+    routes = "[{name: other, match: {model: x}}, {name: all, match: {}}]"
+    said = explained(make_pipeline(f"version: 1\nroutes: {routes}"), b'{"model":"\\ud83d"}')
     assert said["body"] == {"model": "\ud83d"}
+    assert said["model"] == "\\ud83d"
+    assert said["lost"][0]["reason"] == "model \\ud83d is not x"
 
 
 def test_a_refusal_is_all_there_is(make_pipeline: MakePipeline) -> None:

@@ -63,6 +63,25 @@ def test_an_unknown_upstream_is_named_with_a_suggestion(problems: Problems) -> N
     ]
 
 
+def test_an_upstream_that_a_step_names_must_be_there(write: Write) -> None:
+    text = """
+version: 1
+upstreams: {cloud: {base_url: http://a}, house: {base_url: http://b}}
+defaults: {upstream: cloud}
+routes:
+  - name: r
+    match: {}
+    steps:
+      - choose_model: [{when: {tools: true}, upstream: house, model: small}, {upstream: hause}]
+"""
+    (finding,) = check([write(text)], {})
+    assert str(finding).endswith(
+        ":6:5: routes[0].steps.choose_model: unknown upstream hause (did you mean house?)"
+    )
+    policies = load([write(text.replace("hause", "house"))], {})
+    assert "small" in policies.models
+
+
 def test_several_upstreams_need_a_default(problems: Problems) -> None:
     (problem,) = problems("version: 1\nupstreams:\n  a: {base_url: http://a}\n  b: {base_url: http://b}\n")
     assert problem == "4:6: upstreams: several upstreams, and defaults.upstream does not say which is used"

@@ -98,6 +98,16 @@ def test_steps_on_an_unknown_api_are_pointed_out(problems: Problems) -> None:
             "/v1/responses",
             "add_stop does nothing on /v1/responses: that API has no stop sequences",
         ),
+        (
+            "shape_output: {terse: x}",
+            "/v1/completions",
+            "shape_output does nothing on /v1/completions: that API has no answer to shape",
+        ),
+        (
+            "choose_model: [{model: x}]",
+            "/v1/moderations",
+            "choose_model does nothing on /v1/moderations: that API has no choice of model",
+        ),
     ],
 )
 def test_steps_without_meaning_for_an_api_are_pointed_out(

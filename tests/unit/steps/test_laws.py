@@ -44,7 +44,7 @@ CONFIGS: Mapping[str, tuple[Any, ...]] = {
     "shape_output": (
         shape_output.Config(schema={"type": "object"}, strict=False, terse="Be brief.", create_system=True),
         shape_output.Config(schema={"type": "object"}, strict=False, schema_with_tools=True),
-        shape_output.Config(verbosity="low", terse="é\n\"", verbosity_models=("*",)),
+        shape_output.Config(verbosity="low", terse='é\n"', verbosity_models=("*",)),
     ),
     "choose_model": (
         choose_model.Config((choose_model.Rule(model="o3"),)),
@@ -201,3 +201,27 @@ def test_every_field_of_a_configuration_is_explained(step: Step) -> None:
     fields = step.config.__dataclass_fields__.values()
     assert all(field.metadata.get("help", "").endswith(".") for field in fields)
     assert step.shorthand is None or step.shorthand in step.config.__dataclass_fields__
+
+
+@EVERY_STEP
+@given(document=documents(), context=CONTEXTS, data=st.data())
+def test_a_step_reads_what_it_says_it_reads(
+    step: Step, document: Document, context: StepContext, data: st.DataObject
+) -> None:
+    config = data.draw(st.sampled_from(CONFIGS[step.name]))
+    reads = step.reads(config)
+    if reads is None:
+        return
+    for key in reads | document.duplicates:
+        document = document.delete(key)
+    document = Document.parse(document.to_bytes())
+    bare = step.apply(Document.parse(b"{}"), config, context)
+    outcome = step.apply(document, config, context)
+    assert (outcome.status, outcome.reason, outcome.detail, outcome.added) == (
+        bare.status,
+        bare.reason,
+        bare.detail,
+        bare.added,
+    )
+    recalled = document.with_appended(bare.document.appended())
+    assert outcome.document.to_bytes() == recalled.to_bytes(), "what it does is append, the same each time"
