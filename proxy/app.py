@@ -94,7 +94,8 @@ class App:
         self._access_log = AccessLog(self._log_file, settings.log_format == "text")
         self._recorder = Recorder(self.metrics, self._access_log, self._clock)
         self._lag = LoopLag(self._loop, self._clock, self.metrics)
-        upstreams = Upstreams(self._loop, self._deadlines, ClientLimits(), environment)
+        limits = ClientLimits(head_bytes=settings.upstream_head_bytes)
+        upstreams = Upstreams(self._loop, self._deadlines, limits, environment)
         routing = self._routing(policies, upstreams)
         self._watcher = PolicyWatcher(
             settings.policies, environment, fallback_upstream(settings), self._report, policies
@@ -110,6 +111,7 @@ class App:
             routing,
         )
         self.is_ready = False
+        self._are_unusable = False  # valid policies whose upstreams cannot be set up
         self._reload_asked = asyncio.Event()
         self._stop_asked = asyncio.Event()
         self._stop_now = asyncio.Event()
@@ -247,8 +249,13 @@ class App:
                 pass
             is_forced = self._reload_asked.is_set()
             self._reload_asked.clear()
-            if is_forced or await asyncio.to_thread(self._watcher.changed):
-                await self._reload()
+            try:
+                if is_forced or await asyncio.to_thread(self._watcher.changed):
+                    await self._reload()
+            except Exception as problem:
+                # Whatever it is, the set in force stays so; messages may hold what the files say.
+                _log.error("policies could not be read again: %s", type(problem).__name__)
+                self.metrics.add(catalogue.RELOADS, ("rejected",))
 
     async def _reload(self) -> None:
         policies = await asyncio.to_thread(self._watcher.reload)
@@ -262,7 +269,9 @@ class App:
         except (OSError, ValueError) as problem:
             _log.error("the new policies are not used: %s", problem)
             self.metrics.add(catalogue.RELOADS, ("rejected",))
+            self._are_unusable = True
             return
+        self._are_unusable = False
         self._recorder.models = policies.models
         before.upstreams.close_except(self.routing.upstreams)
         self.metrics.add(catalogue.RELOADS, ("ok",))
@@ -285,7 +294,8 @@ class App:
         metrics.set(catalogue.IN_FLIGHT, (), self._recorder.in_flight)
         metrics.set(catalogue.CALLERS, (), len(self.service.connections))
         metrics.set(catalogue.LOG_DROPPED, (), self._access_log.dropped)
-        metrics.set(catalogue.POLICY_BAD, (), float(self._watcher.failed))
+        metrics.set(catalogue.TOKEN_FALLBACKS, (), self._counter.fallbacks)
+        metrics.set(catalogue.POLICY_BAD, (), float(self._watcher.failed or self._are_unusable))
         for gauge in (catalogue.POLICY, catalogue.CONNECTIONS):
             metrics.clear(gauge)
         metrics.set(catalogue.POLICY, (self.pipeline.policies.version,), 1.0)

@@ -12,7 +12,7 @@ import msgspec
 from proxy.core.clock import Clock
 from proxy.core.decision import Lane, LaneDecision, StepReport, Urgency, UrgencyDecision
 from proxy.core.document import Document, DocumentError
-from proxy.core.errors import INVALID_BODY, ProxyError
+from proxy.core.errors import INVALID_BODY, REJECTED_BY_POLICY, ProxyError
 from proxy.core.price import PriceLookup
 from proxy.core.stages import Trace
 from proxy.dialects import dialect_for_path
@@ -21,8 +21,8 @@ from proxy.observe.prefixes import PrefixMemory
 from proxy.policy.conditions import RequestFacts
 from proxy.policy.lane import LaneCapabilities, LaneFacts, choose_lane
 from proxy.policy.match import Lost, RouteTable
-from proxy.policy.model import Match, PolicySet, Route, Upstream, UsageMode
-from proxy.policy.rewriting import Refusals, Rewriting
+from proxy.policy.model import Match, OnError, PolicySet, Route, Upstream, UsageMode
+from proxy.policy.rewriting import PolicyRefusal, Refusals, Rewriting, Rewritten
 from proxy.policy.urgency import UrgencyFacts, classify
 from proxy.policy.waiting import DEADLINE_HEADER, answer_deadline, caller_patience_seconds
 from proxy.steps.step import TokenCounting
@@ -71,6 +71,8 @@ class _Read(msgspec.Struct, frozen=True):
     model: str
     is_stream: bool
     facts: RequestFacts | None
+    failures: list[StepReport]
+    """What went wrong in Weir itself while this request was looked at; it goes on all the same."""
 
 
 class Pipeline:
@@ -92,6 +94,7 @@ class Pipeline:
         self._clock = clock
         self._capabilities = capabilities
         self._prices = prices
+        self._refusals = refusals
         self._rewriting = Rewriting(policies, tokens, refusals, prices, prefixes)
 
     @property
@@ -108,6 +111,10 @@ class Pipeline:
         """Return the routes that the head alone does not rule out, in order."""
         return self.table.candidates(method, path, header)
 
+    def route(self, request: Request, candidates: tuple[Route, ...]) -> Route | None:
+        """Return the route that a request takes. Raises ProxyError where its body cannot be judged."""
+        return self.table.pick(candidates, self._read(request, candidates).facts)
+
     def decide(self, request: Request, candidates: tuple[Route, ...], trace: Trace | None = None) -> Decision:
         """Decide about a request, whole. Raises ProxyError where the policy refuses it.
 
@@ -116,26 +123,34 @@ class Pipeline:
         read = self._read(request, candidates)
         route = self.table.pick(candidates, read.facts)  # 1 match
         if route is None:
-            return self.untouched(read.dialect)
+            return msgspec.structs.replace(self.untouched(read.dialect), steps=tuple(read.failures))
         upstream = self.policies.upstreams[route.upstream or self.policies.default_upstream]
         rewritten = self._rewriting.run(  # 2 steps
             route, upstream, read.document, read.dialect, read.model, request.header, trace
         )
         document, added = rewritten.document, rewritten.added
-        urgency = classify(route, self._urgency_facts(request, read, document))  # 3 urgency
-        lane = self._lane(route, request, read, document, urgency)  # 4 lane
+        try:
+            urgency = classify(route, self._urgency_facts(request, read, document))  # 3 urgency
+            lane = self._lane(route, request, read, document, urgency)  # 4 lane
+        except BaseException as problem:
+            read.failures.append(StepReport.of_failure("classify", problem))
+            urgency, lane = _UNCLASSIFIED, _UNCLASSIFIED_LANE
+        reports = rewritten.reports
+        if read.failures:
+            reports = self._failed(route, rewritten, read.failures)
         asks_usage = False
         if (
             route.usage is UsageMode.ASK
             and read.is_stream
             and document is not None
             and read.dialect is not None
+            and _USAGE_FIELD not in self._refusals(rewritten.upstream.name, rewritten.model)
         ):
             asking = read.dialect.ask_usage(document)
             asks_usage = asking is not document
+            if asks_usage and document.get(_USAGE_FIELD) is None:
+                added |= {_USAGE_FIELD}
             document = asking
-            if asks_usage:
-                added |= {"stream_options"}
         return Decision(
             route=route,
             dialect=read.dialect,
@@ -143,7 +158,7 @@ class Pipeline:
             document=document,
             model=rewritten.model,
             is_stream=read.is_stream,
-            steps=rewritten.reports,
+            steps=reports,
             added=added,
             asks_usage=asks_usage,
             urgency=urgency,
@@ -193,19 +208,25 @@ class Pipeline:
         except DocumentError as problem:
             if dialect is not None and problem.reason != "empty" and _could_be_dodged(candidates):
                 raise ProxyError(INVALID_BODY, _UNREADABLE.get(problem.reason, _NOT_JSON)) from None
-            return _Read(None, dialect, "", False, None)
+            return _Read(None, dialect, "", False, None, [])
         model = document.value("model")
         model = model if isinstance(model, str) else ""
         is_stream = dialect.is_stream(document) if dialect is not None else document.get("stream") == b"true"
 
+        failures: list[StepReport] = []
+
         def count() -> int:
-            return self.count_prompt(document, model)
+            try:
+                return self.count_prompt(document, model)
+            except BaseException as problem:
+                failures.append(StepReport.of_failure("count_tokens", problem))
+                return len(request.body) // 4
 
         tools = document.get("tools")
         facts = RequestFacts(
             model or None, tools is not None and tools not in (b"null", b"[]"), is_stream, count
         )
-        return _Read(document, dialect, model, is_stream, facts)
+        return _Read(document, dialect, model, is_stream, facts, failures)
 
     def count_prompt(self, document: Document, model: str) -> int:
         """Return the tokens of a prompt: its turns, inputs or texts."""
@@ -217,6 +238,18 @@ class Pipeline:
             if isinstance(text, str):
                 return self._tokens.count_text(text, model).tokens
         return 0
+
+    def _failed(
+        self, route: Route, rewritten: Rewritten, failures: list[StepReport]
+    ) -> tuple[StepReport, ...]:
+        """Return the steps' outcomes and what else failed, unless the route rejects such requests."""
+        reports = (*rewritten.reports, *dict.fromkeys(failures))
+        if route.on_error is OnError.REJECT:
+            message = f"{failures[0].name} failed and this route rejects such requests."
+            raise PolicyRefusal(
+                REJECTED_BY_POLICY, message, route=route.name, model=rewritten.model, steps=reports
+            )
+        return reports
 
     def _urgency_facts(self, request: Request, read: _Read, document: Document | None) -> UrgencyFacts:
         says_tier = document is not None and document.has_any(_TIER_FIELDS)
@@ -276,6 +309,9 @@ _UNREADABLE = {
 _INTERACTIVE_FACTS = LaneFacts(
     endpoint=None, stream=True, ticket=False, batch=False, deadline_seconds=None, patience_seconds=0.0
 )
+_USAGE_FIELD = "stream_options"
 _TIER_FIELDS = frozenset({"service_tier", "background"})
 _UNMATCHED = UrgencyDecision(Urgency.INTERACTIVE, "no route matched")
 _UNMATCHED_LANE = LaneDecision(Lane.STREAM, "no route matched")
+_UNCLASSIFIED = UrgencyDecision(Urgency.INTERACTIVE, "classifying failed")
+_UNCLASSIFIED_LANE = LaneDecision(Lane.STREAM, "classifying failed")

@@ -30,6 +30,7 @@ class Settings:
     drain_delay_seconds: float = 0.0
     drain_timeout_seconds: float = 30.0
     head_bytes: int = 64 * 1024
+    upstream_head_bytes: int = 128 * 1024
     header_seconds: float = 30.0
     body_seconds: float = 60.0
     keep_alive_seconds: float = 75.0

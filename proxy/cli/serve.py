@@ -66,9 +66,15 @@ def add_to(commands: Subcommands) -> None:
     duration_option(
         "--drain-timeout", "drain_timeout_seconds", "then let requests end within this (default 30s)"
     )
-    option(
-        "--max-head", "request line and headers (default 64KiB)", type=size, dest="head_bytes", metavar="SIZE"
-    )
+    for flag, name, text in (
+        ("--max-head", "head_bytes", "request line and headers (default 64KiB)"),
+        (
+            "--max-upstream-head",
+            "upstream_head_bytes",
+            "an answer's status line and headers (default 128KiB)",
+        ),
+    ):
+        option(flag, text, type=size, dest=name, metavar="SIZE")
     duration_option("--header-timeout", "header_seconds", "for a request's head (default 30s)")
     duration_option("--body-timeout", "body_seconds", "between two reads of a body (default 60s)")
     duration_option("--keep-alive", "keep_alive_seconds", "between two requests (default 75s)")

@@ -66,3 +66,14 @@ class StepReport(msgspec.Struct, frozen=True):
     status: StepStatus
     reason: str = ""
     detail: tuple[tuple[str, str | int], ...] = ()
+
+    @staticmethod
+    def of_failure(name: str, problem: BaseException) -> StepReport:
+        """Return the outcome of something that raised. Raises what ends the process.
+
+        Only the type is told, since messages may hold what a caller wrote. A panic in a compiled library
+        arrives as a BaseException of its own kind: that is a failure like any other.
+        """
+        if isinstance(problem, (KeyboardInterrupt, SystemExit)):
+            raise problem
+        return StepReport(name, StepStatus.FAILED, type(problem).__name__)

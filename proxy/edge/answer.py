@@ -73,11 +73,11 @@ class Answer:
         self._connection.write(response)
         self._connection.finish(self._keep_alive)
 
-    def send_json(self, body: bytes) -> None:
-        """Send a whole JSON answer of Weir's own."""
+    def send_json(self, body: bytes, report: bytes) -> None:
+        """Send a whole JSON answer of Weir's own. `report` holds Weir's header lines."""
         fields = [(b"content-type", b"Content-Type", b"application/json")]
         fields.append((b"content-length", b"Content-Length", b"%d" % len(body)))
-        self.begin(ResponseHead(200, b"OK", fields), b"", is_stream=False, is_rewritten=False)
+        self.begin(ResponseHead(200, b"OK", fields), report, is_stream=False, is_rewritten=False)
         self.write(body)
         self.end()
 

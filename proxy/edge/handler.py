@@ -169,6 +169,7 @@ class ExchangeHandler:
         try:
             request, is_decoded = self._readable(body)
             if self._is_dry_run(request):
+                self._explained(explain_request(self._routing.pipeline, request))
                 return
             decision = self._routing.pipeline.decide(request, self._candidates)
         except ProxyError as error:
@@ -180,10 +181,12 @@ class ExchangeHandler:
         """Decide about a long body without holding the event loop."""
         try:
             request, is_decoded = self._readable(body)
-            if self._is_dry_run(request):
+            run = self._context.loop.run_in_executor
+            pipeline = self._routing.pipeline
+            if _EXPLAIN_HEADER in self._head.fields and await run(None, self._is_dry_run, request):
+                self._explained(await run(None, explain_request, pipeline, request))
                 return
-            decide = self._routing.pipeline.decide
-            decision = await self._context.loop.run_in_executor(None, decide, request, self._candidates)
+            decision = await run(None, pipeline.decide, request, self._candidates)
         except ProxyError as error:
             if not self._is_over:
                 self._fail(error)
@@ -207,14 +210,20 @@ class ExchangeHandler:
         return Request(exchange.method, exchange.path, self.header, plain), plain is not body
 
     def _is_dry_run(self, request: Request) -> bool:
+        """Tell whether the caller asks what would happen, on a route that lets callers ask."""
         if self._head.fields.get(_EXPLAIN_HEADER) != b"dry-run":
             return False
-        if not any(_EXPLAIN in route.allow_caller for route in self._candidates):
-            return False
-        answer = Answer(self._connection, self._head, self.exchange)
-        answer.send_json(explain_request(self._routing.pipeline, request))
+        route = self._routing.pipeline.route(request, self._candidates)
+        return route is not None and _EXPLAIN in route.allow_caller
+
+    def _explained(self, explanation: bytes) -> None:
+        """Answer with what would happen; nothing is sent upstream."""
+        if self._is_over:
+            return
+        now = self._context.clock.monotonic()
+        report = report_headers(self.exchange, HeaderLevel.MINIMAL, now, None)
+        Answer(self._connection, self._head, self.exchange).send_json(explanation, report)
         self._record()
-        return True
 
     def _act(self, decision: Decision, body: bytes, is_decoded: bool) -> None:
         exchange = self.exchange

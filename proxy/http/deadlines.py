@@ -18,6 +18,7 @@ NEVER = float("inf")
 
 class Guarded(Protocol):
     """What the sweep watches."""
+
     deadline: float
 
     def sweep(self, now: float) -> None:

@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import ssl
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 
 def server_context(certificate: str, key: str, client_ca: str | None = None) -> ssl.SSLContext:
-    """Return the context of a listener; with `client_ca` callers must show a certificate that it signed."""
+    """Return the context of a listener; with `client_ca` callers must show a certificate that it signed.
+
+    Raises OSError that names a file which cannot be used.
+    """
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    context.load_cert_chain(certificate, key)
+    with _naming(certificate):
+        context.load_cert_chain(certificate, key)
     context.set_alpn_protocols(["http/1.1"])
     if client_ca is not None:
-        context.load_verify_locations(client_ca)
+        with _naming(client_ca):
+            context.load_verify_locations(client_ca)
         context.verify_mode = ssl.CERT_REQUIRED
     return context
 
@@ -24,15 +31,27 @@ def client_context(
 ) -> ssl.SSLContext:
     """Return the context for connections to an upstream.
 
-    `ca` is trusted in addition to the system's store. Raises OSError or ssl.SSLError for unusable files.
+    `ca` is trusted in addition to the system's store. Raises OSError that names a file which cannot be used.
     """
     context = ssl.create_default_context()
     if ca is not None:
-        context.load_verify_locations(ca)
+        with _naming(ca):
+            context.load_verify_locations(ca)
     if certificate is not None:
-        context.load_cert_chain(certificate, key)
+        with _naming(certificate):
+            context.load_cert_chain(certificate, key)
     if not verify:
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
     context.set_alpn_protocols(["http/1.1"])
     return context
+
+
+@contextmanager
+def _naming(path: str) -> Iterator[None]:
+    """Say which file it was: OpenSSL's errors do not."""
+    try:
+        yield
+    except OSError as problem:  # ssl.SSLError is one, too
+        reason = getattr(problem, "reason", None) or problem.strerror or "cannot be read"
+        raise OSError(f"certificate file {path} or its key: {reason}") from None

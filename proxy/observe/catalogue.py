@@ -105,6 +105,12 @@ TOKENS = Metric(
 TOKENS_SAVED = Metric(
     "weir_tokens_saved_total", Kind.COUNTER, ("route", "step"), "Input tokens that a step removed."
 )
+TOKEN_FALLBACKS = Metric(
+    "weir_token_count_fallbacks_total",
+    Kind.COUNTER,
+    (),
+    "Texts whose tokens could not be counted and were estimated from their length.",
+)
 STEPS = Metric("weir_steps_total", Kind.COUNTER, ("step", "status"), "Step runs by outcome.")
 LANES = Metric("weir_lane_decisions_total", Kind.COUNTER, ("lane", "reason"), "Lane decisions by reason.")
 RETRIES = Metric("weir_retries_total", Kind.COUNTER, ("upstream",), "Requests sent to an upstream once more.")
@@ -154,6 +160,7 @@ METRICS: tuple[Metric, ...] = (
     QUEUE,
     TOKENS,
     TOKENS_SAVED,
+    TOKEN_FALLBACKS,
     STEPS,
     LANES,
     RETRIES,

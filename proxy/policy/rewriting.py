@@ -134,15 +134,15 @@ class Rewriting:
                 trace.stages.append(Stage(document, upstream, model))
             try:
                 outcome = bound.step.apply(document, bound.config, context)
+                document = outcome.document
             except Rejected as rejection:
                 raise _refusal(route, model, reports, rejection.message, rejection.param) from None
-            except Exception as problem:
-                reports.append(StepReport(name, StepStatus.FAILED, type(problem).__name__))
+            except BaseException as problem:
+                reports.append(StepReport.of_failure(name, problem))
                 if route.on_error is OnError.REJECT:
                     message = f"The step {name} failed and this route rejects such requests."
                     raise _refusal(route, model, reports, message, None) from None
                 continue
-            document = outcome.document
             if outcome.added:
                 added.update(outcome.added)
             reports.append(StepReport(name, outcome.status, outcome.reason, outcome.detail))

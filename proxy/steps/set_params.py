@@ -231,6 +231,8 @@ def _encode(value: Any, name: str) -> bytes:
 
 def _reads(config: Config) -> frozenset[str]:
     keys = frozenset(path.partition(".")[0] for path in config.rules)
+    if "stream_options" in keys:
+        keys |= {"stream"}
     return keys if keys.isdisjoint(ALL_CAPS) else keys | ALL_CAPS
 
 

@@ -106,6 +106,7 @@ class TokenCounter:
     def _text(self, text: str, profile: ModelProfile) -> Count:
         encoder = self._encodings.get(profile.encoding)
         if encoder is None:
+            self.fallbacks += 1
             return Count(byte_estimate(text), False)
         try:
             count = count_bounded(encoder.encode_ordinary, text)

@@ -20,6 +20,7 @@ class FixedCounter:
     """Counts `len(text) // 4` for every model; see `port.Counter` for the contract."""
 
     upper_bound_bytes = staticmethod(upper_bound_bytes)
+    fallbacks = 0
 
     def count_text(self, text: str, model: str) -> Count:
         """Count plain text; `model` makes no difference."""

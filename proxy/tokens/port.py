@@ -44,7 +44,12 @@ class TextEncoder(Protocol):
 
 
 class Counter(Protocol):
-    """Counts for one model name at a time. No method raises, whatever the input; all are thread-safe."""
+    """Counts for one model name at a time. No method raises, whatever the input; all are thread-safe.
+
+    `fallbacks` is how many values could not be counted as they should and were estimated from their length.
+    """
+
+    fallbacks: int
 
     def upper_bound_bytes(self, raw: bytes | str) -> int:
         """Bound the tokens of a text (str) or of a body, message or tool list (JSON bytes) from above."""

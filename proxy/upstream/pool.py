@@ -138,10 +138,19 @@ class Pool:
             return
         self._open.add(connection)
         if lease.is_open:
-            lease.is_open = False
-            lease.granted(connection)
+            self._grant(lease, connection)
         else:
             self.released(connection)
+
+    def _grant(self, lease: Lease, connection: ClientConnection) -> None:
+        """Hand a connection over; a request that fails on it gets an answer, not silence."""
+        lease.is_open = False
+        try:
+            lease.granted(connection)
+        except Exception as problem:
+            _log.error("a request could not be sent", exc_info=problem)
+            connection.cancel()
+            lease.refused(ProxyError(INTERNAL, f"Weir failed to send ({type(problem).__name__})."))
 
     def _dialled(self, task: asyncio.Task[None]) -> None:
         self._dialling.discard(task)
@@ -162,8 +171,7 @@ class Pool:
         while self._waiting:
             lease = self._waiting.popleft()
             if lease.is_open:
-                lease.is_open = False
-                lease.granted(connection)
+                self._grant(lease, connection)
                 return
         if self._is_closed:
             connection.transport.close()

@@ -7,12 +7,14 @@ one more call, later ones none.
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 from proxy.core.clock import Clock
 
 KEEP_SECONDS = 3600.0
 _MAX_ENTRIES = 10_000
+_WORD = re.compile(r"\w+")
 
 
 class Refusals:
@@ -40,24 +42,32 @@ class Refusals:
 
 
 def refused_param(body: bytes, candidates: frozenset[str]) -> str | None:
-    """Return which of `candidates` a 400's body names, in `error.param` or quoted in its message.
+    """Return which of `candidates` a 400's body names, in `error.param` or in its message.
 
-    OpenAI fills `param`; compatible servers often only quote the field in the text.
+    OpenAI fills `param`, but not for fields that it does not know; compatible servers often only name the
+    field in the text, some in a text without `error` around it. A name that could be a plain word (`stop`)
+    must stand in quotes.
     """
     try:
-        error: Any = json.loads(body).get("error")
-    except (ValueError, AttributeError, RecursionError):
+        said: Any = json.loads(body)
+    except (ValueError, RecursionError):
         return None
-    if not isinstance(error, dict):
+    if not isinstance(said, dict):
         return None
-    param = error.get("param")
+    error = said.get("error", said)
+    if not isinstance(error, dict | str):
+        return None
+    param = error.get("param") if isinstance(error, dict) else None
     if isinstance(param, str) and param:
         top_level = param.split(".")[0].split("[")[0]
         return top_level if top_level in candidates else None
-    message = error.get("message")
+    message = error if isinstance(error, str) else error.get("message", error.get("detail"))
     if not isinstance(message, str):
         return None
-    for candidate in sorted(candidates):
-        if any(f"{quote}{candidate}{quote}" in message for quote in ("'", '"', "`")):
-            return candidate
-    return None
+    return next((name for name in sorted(candidates) if _names(message, name)), None)
+
+
+def _names(message: str, candidate: str) -> bool:
+    if any(f"{quote}{candidate}{quote}" in message for quote in ("'", '"', "`")):
+        return True
+    return "_" in candidate and candidate in _WORD.findall(message)

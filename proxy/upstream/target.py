@@ -66,7 +66,10 @@ def make_target(upstream: Upstream, environment: Mapping[str, str]) -> Target:
     context = None
     if is_tls:
         tls = upstream.tls
-        context = client_context(tls.ca, tls.client_certificate, tls.client_key, tls.verify)
+        try:
+            context = client_context(tls.ca, tls.client_certificate, tls.client_key, tls.verify)
+        except OSError as problem:
+            raise OSError(f"upstream {upstream.name}: {problem}") from None
     via_plain_proxy = proxy is not None and not is_tls
     address = Address(
         host=proxy.host if proxy is not None and via_plain_proxy else host,

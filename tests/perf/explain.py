@@ -24,7 +24,7 @@ routes:
       - cap_output: {default: 300, max: 800}
       - add_stop: ["\\n\\nUser:"]
       - shape_output: {terse: "Answer in at most three sentences."}
-      - choose_model: [{when: {tokens: {max: 600}, tools: false}, model: gpt-4o-mini}]
+      - choose_model: [{when: {tokens: {max: 2000}, tools: false}, model: gpt-4o-mini}]
       - set_params: {temperature: {max: 0.7}}
   - name: others
     match: {path: ["/v1/responses", "/v1/messages"]}

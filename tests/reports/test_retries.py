@@ -1,8 +1,8 @@
 """When a request is sent again, and what its failure looks like (reports B102, B103).
 
 Choices: a retry is possible until the first content was sent; a heartbeat is no content, so it does not end
-the retries that a route allows. An answer that began and then died is never retried by Weir itself: the upstream
-may have done the work, and a true status lets the caller decide.
+the retries that a route allows. An answer that began and then died is never retried by Weir itself: the
+upstream may have done the work, and a true status lets the caller decide.
 """
 
 from __future__ import annotations

@@ -111,6 +111,8 @@ def test_answers_while_draining_ask_callers_to_go_elsewhere(tmp_path: Path) -> N
         assert [client.is_closed_within(1) for client in clients] == [True] * 4, (
             "the idle one at the end, too"
         )
+        for client in clients:
+            client.close()
         assert process.wait() == 0
 
 

@@ -164,7 +164,7 @@ def test_a_caller_that_catches_up_after_the_end_may_ask_again_but_not_idle_forev
         box.append(proxy)
         client = proxy.client(5.0)
         client.send_request("POST", PATH, CHAT_STREAM)
-        proxy.log(1)
+        time.sleep(0.3)
         assert client.read_answer("POST").body == EVENT * counts[0] + rest
         assert client.request("POST", PATH, CHAT).body == ANSWER
         assert client.is_closed_within(1.2), "an idle connection stays open forever"
@@ -185,7 +185,7 @@ def test_a_caller_that_caught_up_is_not_kept_when_it_asks_no_more(tmp_path: Path
         box.append(proxy)
         client = proxy.client(5.0)
         client.send_request("POST", PATH, CHAT_STREAM)
-        proxy.log(1)
+        time.sleep(0.3)
         assert client.read_answer("POST").is_whole
         assert client.is_closed_within(1.2), "an idle connection stays open forever"
 

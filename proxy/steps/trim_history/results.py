@@ -46,19 +46,28 @@ def shortened_results(conversation: Conversation, config: Config, context: StepC
 
 
 def _shorter_texts(raw: bytes, shortening: Shortening, limit_tokens: int) -> dict[TextPart, str]:
-    """Return the texts to replace; the parts of one result share its limit by their lengths."""
+    """Return the texts to replace; of several parts of one result the longest lose first."""
     edits: dict[TextPart, str] = {}
     parts = [part for part in text_parts(raw) if part.result is not None]
     for _, result in groupby(parts, key=lambda part: part.result):
         texts = [(part, text, shortening.count(text)) for part in result if (text := part.text(raw))]
-        total = sum(counted for _, _, counted in texts)
-        if total <= limit_tokens:
-            continue
+        level_tokens = _level([counted for _, _, counted in texts], limit_tokens)
         for part, text, counted in texts:
-            shorter = shortening.shortened(text, limit_tokens * counted // total)
+            shorter = text if counted <= level_tokens else shortening.shortened(text, level_tokens)
             if shorter is not text:
                 edits[part] = shorter
     return edits
+
+
+def _level(counts: list[int], limit_tokens: int) -> int:
+    """Return the length to which the longest must be cut so that all together fit."""
+    left = limit_tokens
+    for place, counted in enumerate(sorted(counts)):
+        share = left // (len(counts) - place)
+        if counted > share:
+            return share
+        left -= counted
+    return limit_tokens
 
 
 def summaries_as_system(conversation: Conversation) -> dict[int, bytes]:

@@ -25,7 +25,8 @@ _MOST_SPELLINGS = 3
 _DEEPEST = 6
 _UNLIMITED_DEPTH = 1 << 30
 _EMPTY = {"[": "[]", "{": "{}", '"': '""'}
-_BRACKET_TOKENS = 2
+# Tokens do not add up exactly where a value is put into another.
+_JOINT_TOKENS = 2
 # Below this a member of an object is not worth keeping part of.
 _LEAST_TOKENS = 8
 
@@ -127,7 +128,7 @@ class Shortening(msgspec.Struct, frozen=True):
             return chosen.encode("utf-8", "surrogatepass")
         # Not even one element fits: shorten that one.
         start, end = spans[-1 if self.side == "start" else 0]
-        shorter = self._shorter_json(raw[start:end], limit_tokens - _BRACKET_TOKENS, depth - 1)
+        shorter = self._shorter_json(raw[start:end], limit_tokens - _JOINT_TOKENS, depth - 1)
         return None if shorter is None else b"[" + shorter + b"]"
 
     def _shorter_object(self, raw: bytes, limit_tokens: int, depth: int) -> bytes | None:
@@ -137,7 +138,7 @@ class Shortening(msgspec.Struct, frozen=True):
             return None
         _, _, start, end = max(members, key=lambda member: member[3] - member[2])
         rest_tokens = self._count_raw(raw[:start] + b"0" + raw[end:])
-        shorter = self._shorter_json(raw[start:end], limit_tokens - rest_tokens, depth - 1)
+        shorter = self._shorter_json(raw[start:end], limit_tokens - rest_tokens - _JOINT_TOKENS, depth - 1)
         if shorter is None or len(shorter) >= end - start:
             return None
         made = splice(raw, [(start, end, shorter)])

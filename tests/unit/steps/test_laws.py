@@ -22,6 +22,7 @@ from proxy.steps import (
     set_params,
     shape_output,
     step_named,
+    trim_history,
 )
 from proxy.steps.step import Rejected, StepContext
 from tests.unit.core.json_texts import VALUES
@@ -57,6 +58,13 @@ CONFIGS: Mapping[str, tuple[Any, ...]] = {
             )
         ),
     ),
+    "trim_history": (
+        trim_history.Config(budget=1),
+        trim_history.Config(budget=14, keep_first=1, summary="system"),
+        trim_history.Config(budget=14, keep_last=3, min_saving=5, cache="ignore", on_overflow="reject"),
+        trim_history.Config(budget=2000, per_message=16, summary="system"),
+        trim_history.Config(per_message=16, json="drop", cut="middle", marker="…"),
+    ),
     "set_params": (
         set_params.Config({"temperature": Rule(min=0, max=1, default=0.5), "n": Rule(max=1)}),
         set_params.Config({"stop": Rule(add=["a", 1]), "reasoning.effort": Rule(set="low")}),
@@ -80,6 +88,7 @@ OWN_FIELDS = {
         "system",
     },
     "choose_model": {"model"},
+    "trim_history": {"messages", "input"},
     "set_params": {
         "temperature",
         "n",
@@ -93,6 +102,16 @@ OWN_FIELDS = {
 }
 """The top-level fields that a step, configured as above, may write."""
 
+_TOOL_LOOP = json.dumps(
+    [
+        {"role": "summary", "content": "s"},
+        {"role": "user", "content": "a"},
+        {"role": "assistant", "content": None, "tool_calls": [{"id": "c"}]},
+        {"role": "tool", "tool_call_id": "c", "content": json.dumps(list(range(200)))},
+        {"role": "assistant", "content": [], "tool_calls": [{"id": "d"}]},
+        {"role": "tool", "tool_call_id": "d", "content": "word " * 100},
+    ]
+)
 FIELDS: dict[str, st.SearchStrategy[str]] = {
     "max_tokens": st.sampled_from(["1", "0", "-1", "4000", "1E2", '"100"', "true", "null", "NaN", "[9]"]),
     "max_completion_tokens": st.sampled_from(["1", "99999", "null", "1e400"]),
@@ -111,6 +130,8 @@ FIELDS: dict[str, st.SearchStrategy[str]] = {
             '[ {"role":"system","content":"Be kind.\\ud83d"} , {"role":"user","content":NaN}]',
             '[{"role":"developer","content":[]},{"role":"user","content":[{"type":"image_url"}]}]',
             '[{"role":"system","content":7},{"role":"tool"},{"role":"assistant","content":"a"}]',
+            '[{"role":"user","content":"a"},{"role":"assistant","content":"b"},{"role":"user","content":"c"}]',
+            _TOOL_LOOP,
             "[]",
             '"x"',
             "{}",

@@ -105,7 +105,7 @@ def test_words_beside_tool_results_stay_while_they_are_the_last() -> None:
     assert conversation is not None
     assert plan(conversation, 0) == Plan(frozenset({1, 2, 4}), 30)
     # As the conversation grew, the first words were the last for a while, and went when others came.
-    assert plan(conversation, 45, target=30) == Plan(frozenset({1, 2, 4}), 30)
+    assert plan(conversation, 45, target=30) == Plan(frozenset({1, 2}), 40)
 
 
 def test_a_block_is_cut_at_once_and_then_left_alone() -> None:
