@@ -219,6 +219,7 @@ def test_any_content_is_trimmed_in_time_and_nobody_waits(
 ) -> None:
     history = [says("user", "old"), {"role": "assistant", "content": content}]
     history += [{"role": "user", "content": content}, calls("a"), {**result("a", ""), "content": content}]
+    worst_seconds = 0.0
     for _ in range(3):
         with trimming(tmp_path, "budget: 1, per_message: 16", counter=counter) as (proxy, upstream):
             worst_seconds = _worst_probe(proxy, chat(history))
@@ -292,6 +293,7 @@ def test_a_ten_megabyte_picture_keeps_nobody_waiting(tmp_path: Path, counter: To
     picture = "data:image/png;base64," + base64.b64encode(bytes(range(256)) * 29_297).decode()
     parts = [{"type": "text", "text": "what is this?"}, {"type": "image_url", "image_url": {"url": picture}}]
     history = [says("user", "old"), says("assistant", "old"), {"role": "user", "content": parts}]
+    worst_seconds = 0.0
     for _ in range(3):
         with trimming(tmp_path, "budget: 100", counter=counter) as (proxy, upstream):
             worst_seconds = _worst_probe(proxy, chat(history))

@@ -115,6 +115,9 @@ def _responses_answer(talk: Talk, *, thinks: bool, is_final: bool) -> list[Item]
         said.append({"type": "web_search_call", "id": f"ws_{talk.mark()}", "status": "completed"})
         if thinks:
             said.append({"type": "reasoning", "id": f"rs_{talk.mark()}", "summary": []})
+    if thinks and talk.happens(8):
+        # Nobody but the API knows what this needs; the reasoning before it needs it.
+        said.append({"type": "mcp_call", "id": f"mcp_{talk.mark()}", "name": "f", "arguments": "{}"})
     if is_final:
         parts = [{"type": "output_text", "text": talk.text(), "annotations": []}]
         return [*said, {"type": "message", "role": "assistant", "content": parts, "phase": "final"}]

@@ -85,7 +85,8 @@ def test_a_short_conversation_is_not_even_counted() -> None:
         def count_text(self, text: str, model: str) -> Any:
             raise AssertionError("counted")
 
-        count_message = count_text
+        def count_message(self, raw: bytes, model: str) -> Any:
+            raise AssertionError("counted")
 
     document = long_chat()
     for config in (Config(budget=5_000), Config(per_message=5_000), Config(budget=5_000, summary="system")):

@@ -84,7 +84,9 @@ def check(dialect: str, body: bytes, config: Config) -> None:
 def check_what_stays(dialect: str, items: list[dict[str, Any]], indices: list[int]) -> None:
     stays = {last_words(dialect, items), len(items) - 1}
     stays |= {n for n, item in enumerate(items) if item.get("role") in ("system", "developer", "summary")}
-    stays |= {n for n, item in enumerate(items) if item.get("type") in ("compaction", "mcp_list_tools")}
+    stays |= {
+        n for n, item in enumerate(items) if item.get("type") in ("compaction", "mcp_list_tools", "mcp_call")
+    }
     if dialect == "messages":
         stays |= unbroken_thinking(items)
     assert stays <= set(indices)

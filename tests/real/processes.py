@@ -1,0 +1,150 @@
+"""Starts and ends the servers of these tests, each a process of its own, and runs programs to their end."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from tests.real.install import HERE, ROOT, npm_folder, node, python_of
+
+START_SECONDS = 30.0
+STOP_SECONDS = 5.0
+PROGRAM_SECONDS = 90.0
+ANNOUNCED = re.compile(r"http://[0-9.]+:[0-9]+")
+
+
+class Server:
+    """A running server; `url` is its origin, as it announced it, and `output` all that it has printed."""
+
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        self.process = process
+        self.url = ""
+        self.lines: list[str] = []
+        self._is_announced = threading.Event()
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    @property
+    def output(self) -> str:
+        """All lines so far."""
+        return "".join(self.lines)
+
+    def _read(self) -> None:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            self.lines.append(line)
+            found = ANNOUNCED.search(line)
+            if found and not self.url:
+                self.url = found[0]
+                self._is_announced.set()
+        self._is_announced.set()
+
+    def wait_until_announced(self) -> None:
+        """Wait for the line that says where it listens."""
+        assert self._is_announced.wait(START_SECONDS) and self.url, self.output
+
+    def close(self) -> None:
+        """End the process."""
+        self.process.terminate()
+        try:
+            self.process.wait(STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait(STOP_SECONDS)
+        self._reader.join(STOP_SECONDS)
+        if self.process.stdout is not None:
+            self.process.stdout.close()
+
+
+def clean_environment(home: Path, **more: str) -> dict[str, str]:
+    """Return an environment without anything of this user's: no settings, proxies or keys."""
+    kept = {name: os.environ[name] for name in ("PATH", "LANG", "LC_ALL", "TMPDIR") if name in os.environ}
+    return kept | {"HOME": str(home), "PYTHONUNBUFFERED": "1"} | more
+
+
+@contextmanager
+def server(command: Sequence[str | Path], home: Path) -> Iterator[Server]:
+    """Run a server until the block ends. It must print its URL."""
+    running = Server(
+        subprocess.Popen(
+            [str(part) for part in command],
+            cwd=ROOT,
+            env=clean_environment(home),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+    )
+    try:
+        running.wait_until_announced()
+        yield running
+    finally:
+        running.close()
+
+
+@contextmanager
+def simulator(home: Path) -> Iterator[Server]:
+    """Run the simulated provider, quick and without a prompt cache: equal requests, equal answers."""
+    scenario = home / "scenario.yaml"
+    scenario.write_text(
+        "timing: {base_ms: 1, prefill_ms_per_token: 0, decode_ms_per_token: 1, output_tokens: 12}\n"
+        "cache: {enabled: false}\n",
+        encoding="utf-8",
+    )
+    command = [sys.executable, "-m", "proxy.cli.main", "simulate", "--listen", "127.0.0.1:0"]
+    with server([*command, "--scenario", scenario], home) as running:
+        yield running
+
+
+@contextmanager
+def llama(home: Path, *options: str) -> Iterator[Server]:
+    """Run llama.cpp's own server with a tiny random model (servers/llama.py)."""
+    with server([python_of("servers"), HERE / "servers" / "llama.py", home, *options], home) as running:
+        yield running
+
+
+class ProgramError(AssertionError):
+    """A client's program failed; the text is what it printed."""
+
+
+def run_python(
+    environment: str, program: str, arguments: Sequence[str], home: Path, variables: Mapping[str, str]
+) -> str:
+    """Run a program of `clients/` in one of the Python environments; return what it printed."""
+    command = [python_of(environment), HERE / "clients" / program, *arguments]
+    return _run(command, home, variables, cwd=home, text=None)
+
+
+def run_node(program: str, arguments: Sequence[str], home: Path, variables: Mapping[str, str]) -> str:
+    """Run a program of `clients/` with node; return what it printed.
+
+    It comes from standard input: so packages are looked up in the working directory, where they are installed.
+    """
+    source = (HERE / "clients" / program).read_text(encoding="utf-8")
+    command = [node(), "--input-type=module", "-", *arguments]
+    return _run(command, home, variables, cwd=npm_folder(), text=source)
+
+
+def _run(
+    command: Sequence[str | Path], home: Path, variables: Mapping[str, str], cwd: Path, text: str | None
+) -> str:
+    done = subprocess.run(
+        [str(part) for part in command],
+        cwd=cwd,
+        env=clean_environment(home, **variables),
+        input=text or "",
+        capture_output=True,
+        text=True,
+        timeout=PROGRAM_SECONDS,
+        check=False,
+    )
+    if done.returncode != 0:
+        raise ProgramError(f"{command} {dict(variables)}\n{done.stdout[-2000:]}\n{done.stderr[-6000:]}")
+    return done.stdout

@@ -1,0 +1,55 @@
+"""The clients that are run: which program, in which environment, and the one variable that points it at Weir."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tests.real.processes import run_node, run_python
+
+KEY = "sk-test-of-a-client"
+BOTH = ("simulator", "llama.cpp")
+
+
+@dataclass(frozen=True, slots=True)
+class Client:
+    """One client.
+
+    `environment` names requirements/<environment>.txt, or is `node`; `program` is a file of clients/; `variable`
+    is the environment variable that takes the base URL, and `path` what it wants after the origin. `variables`
+    are what else the client needs in order to run here, never where requests go.
+    """
+
+    name: str
+    packages: tuple[str, ...]
+    environment: str
+    program: str
+    variable: str = "OPENAI_BASE_URL"
+    path: str = "/v1"
+    key_variable: str = "OPENAI_API_KEY"
+    servers: tuple[str, ...] = BOTH
+    variables: tuple[tuple[str, str], ...] = ()
+
+    def run(self, server: str, origin: str, home: Path) -> dict[str, Any]:
+        """Run the program for a kind of server against `origin`; return what the client showed."""
+        variables: Mapping[str, str] = {
+            self.variable: origin + self.path,
+            self.key_variable: KEY,
+            **dict(self.variables),
+        }
+        if self.environment == "node":
+            printed = run_node(self.program, [server], home, variables)
+        else:
+            printed = run_python(self.environment, self.program, [server], home, variables)
+        seen: dict[str, Any] = json.loads(printed)
+        return seen
+
+
+CLIENTS = (
+    Client("openai-python-1", ("openai",), "openai-1", "with_openai.py"),
+    Client("openai-python-2", ("openai",), "openai-2", "with_openai.py"),
+    Client("openai-python-3", ("openai",), "openai-3", "with_openai.py"),
+)
