@@ -84,7 +84,8 @@ class Answer:
     def break_off(self) -> None:
         """End the answer so that it cannot pass for whole: what was written is sent, its end never comes."""
         self.flush()
-        if self._framing is Framing.LENGTH or self._framing is Framing.NONE:
+        if self._framing is Framing.CLOSE:
+            # Nothing but a reset tells this end of a connection from the end of the body.
             self._connection.abort()
         else:
             self._connection.finish(False)

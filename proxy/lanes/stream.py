@@ -69,6 +69,7 @@ class StreamCall:
         "_reply",
         "_stale_resends",
         "_timer",
+        "_waits",
     )
 
     def __init__(
@@ -89,6 +90,7 @@ class StreamCall:
         self._refusal: list[bytes] = []
         self._refusal_head: ResponseHead | None = None
         self._stale_resends = 0
+        self._waits = 0
 
     def start(self) -> None:
         """Find a connection and send. A body that cannot be sent twice gets a connection of its own."""
@@ -282,7 +284,7 @@ class StreamCall:
     # --- retries --------------------------------------------------------------------------------------
 
     def _has_retries(self) -> bool:
-        return self._exchange.retries < self._outgoing.pool.target.upstream.retries
+        return self._waits < self._outgoing.pool.target.upstream.retries
 
     def _may_retry_status(self, head: ResponseHead) -> bool:
         upstream = self._outgoing.pool.target.upstream
@@ -291,7 +293,7 @@ class StreamCall:
         return self._is_worth_waiting(self._delay_seconds(_retry_after_seconds(head)))
 
     def _delay_seconds(self, asked_seconds: float | None) -> float:
-        return _BACKOFF_SECONDS * 2**self._exchange.retries if asked_seconds is None else asked_seconds
+        return _BACKOFF_SECONDS * 2**self._waits if asked_seconds is None else asked_seconds
 
     def _is_worth_waiting(self, delay_seconds: float) -> bool:
         """Tell whether the caller will still be there: it has waited for all earlier attempts already."""
@@ -303,6 +305,7 @@ class StreamCall:
         if connection is not None and connection.handler is self:
             connection.cancel()
         self._phase = _Phase.WAITING
+        self._waits += 1
         self._exchange.retries += 1
         self._exchange.queue_seconds += delay_seconds
         self._timer = self._lane.loop.call_later(delay_seconds, self.start)

@@ -1,4 +1,4 @@
-"""Usage that Weir asks for on its own behalf: known to Weir, invisible to the caller, harmless to the server."""
+"""Usage that Weir asks for on its own behalf: known to Weir, invisible to callers, no harm to servers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.support.raw_client import RawAnswer
 from tests.support.raw_upstream import Call, RawUpstream
 from tests.support.served import served
 from tests.support.shapes import CHAT as CHAT_SHAPE
-from tests.support.shapes import COMPLETIONS, MESSAGES, RESPONSES, Shape, every_shape, usage_event
+from tests.support.shapes import COMPLETIONS, MESSAGES, RESPONSES, SHAPES, Shape, every_shape, usage_event
 from tests.support.weir import RunningWeir, weir
 
 ASKED = b',"stream_options":{"include_usage":true}'
@@ -27,10 +27,8 @@ def unasked(shape: Shape) -> bytes:
 
 
 def provider(call: Call) -> None:
-    """Answer as OpenAI does: the usage event comes only to those who ask, and then every chunk has `usage`."""
-    shape = next(
-        shape for shape in (*SHAPES_THAT_ASK, RESPONSES, MESSAGES) if shape.path == call.target.decode()
-    )
+    """Answer as OpenAI does: those who ask get the usage event, and `"usage":null` in every other."""
+    shape = next(shape for shape in SHAPES if shape.path == call.target.decode())
     is_asked = ASKED in call.body
     call.stream_head()
     for event in (shape.opening, *shape.words, *shape.closing):
@@ -141,7 +139,7 @@ def refusing(said: Any, model: bytes = b"") -> Any:
 
 
 STREAM = CHAT_SHAPE.whole.replace(usage_event(), b"")
-CAPPED = chat_policy("steps: [{cap_output: {max: 50}}]")
+CAPPED = chat_policy("steps: [{cap_output: {default: 50, max: 50}}]")
 
 
 @pytest.mark.parametrize("policies", [chat_policy(), CAPPED], ids=["plain", "enforcing"])

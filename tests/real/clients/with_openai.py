@@ -221,7 +221,6 @@ def refusals_of_llama() -> Any:
     shape: Any = {"type": "json_schema", "json_schema": {"name": "r", "schema": River.model_json_schema()}}
     return [
         refusal(lambda: hasty.chat.completions.create(model=MODEL, messages=ASKED, response_format=shape)),
-        refusal(lambda: hasty.chat.completions.create(model=MODEL, messages=[])),
         refusal(lambda: hasty.embeddings.create(model=MODEL, input="x")),
         refusal(lambda: hasty.moderations.create(input="x")),
         refusal(lambda: hasty.completions.create(model=MODEL, prompt="weir " * 5000)),
