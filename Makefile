@@ -15,7 +15,7 @@ UV := uv==0.13.8
 # Named after this folder: a .venv that was copied along with its folder points elsewhere and is made anew.
 STAMP := $(VENV)/.installed-$(shell printf '%s' '$(CURDIR)' | cksum | cut -d' ' -f1)
 
-.PHONY: help setup run test check format schema golden bench lock clean
+.PHONY: help setup run test check format schema golden bench savings lock clean
 
 help: ## Show this list
 	@awk -F':.*## ' '/^[a-z]+:.*## /{printf "make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -58,6 +58,9 @@ golden: setup ## Write what tests/golden expects anew (ARGS='cap_*' for some); r
 
 bench: setup ## Measure Weir beside nginx on one core (ARGS='--quick' for a short run)
 	@$(BIN)/python -m tests.perf.bench $(ARGS)
+
+savings: setup ## Measure what each step brings, against the simulated provider (ARGS=--json)
+	@$(BIN)/python -m tests.perf.savings $(ARGS)
 
 lock: setup ## Pin requirements/*.lock anew from pyproject.toml (ARGS='--upgrade' for newer releases)
 	@test -x .cache/lock/bin/uv || $(BIN)/python -m venv .cache/lock

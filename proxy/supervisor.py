@@ -22,7 +22,7 @@ import uvloop
 from proxy.app import App, load_counter, load_policies
 from proxy.core.clock import SystemClock
 from proxy.edge.admin import Admin
-from proxy.edge.listener import parse_listen
+from proxy.edge.listener import cannot_listen, parse_listen
 from proxy.observe.metrics import Snapshot
 from proxy.pipeline import Pipeline
 from proxy.settings import Settings
@@ -181,9 +181,9 @@ def _reserve(where: tuple[str, int]) -> socket.socket:
     reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
     try:
         reserved.bind((host, port))
-    except OSError:
+    except OSError as problem:
         reserved.close()
-        raise
+        raise cannot_listen(f"{host}:{port}", problem) from None
     return reserved
 
 

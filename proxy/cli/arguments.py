@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 else:
     Subcommands = object
 
+LOG_FORMATS = ("json", "text")
+
 
 def duration(text: str) -> float:
     """Read a duration such as `5s`."""
@@ -42,12 +44,23 @@ def worker_count(text: str) -> int:
 
 
 def listen_address(text: str) -> str:
-    """Check an address to listen on; `off` is left to the option."""
-    if text != "off":
-        try:
-            parse_listen(text)
-        except ValueError as problem:
-            raise argparse.ArgumentTypeError(str(problem)) from None
+    """Check an address to listen on."""
+    try:
+        parse_listen(text)
+    except ValueError as problem:
+        raise argparse.ArgumentTypeError(str(problem)) from None
+    return text
+
+
+def admin_address(text: str) -> str:
+    """Check an address to listen on, or `off`."""
+    return text if text == "off" else listen_address(text)
+
+
+def log_format(text: str) -> str:
+    """Read the format of the access log. argparse checks `choices` of flags only, not of the environment."""
+    if text not in LOG_FORMATS:
+        raise argparse.ArgumentTypeError(f"{text!r} is not one of {', '.join(LOG_FORMATS)}")
     return text
 
 

@@ -13,7 +13,17 @@ from typing import Any
 import uvloop
 
 from proxy import app
-from proxy.cli.arguments import Subcommands, duration, listen_address, size, usage_error, worker_count
+from proxy.cli.arguments import (
+    LOG_FORMATS,
+    Subcommands,
+    admin_address,
+    duration,
+    listen_address,
+    log_format,
+    size,
+    usage_error,
+    worker_count,
+)
 from proxy.policy.findings import PolicyErrors
 from proxy.settings import Settings, default_upstream
 from proxy.sim.scenario import Scenario
@@ -53,10 +63,12 @@ def add_to(commands: Subcommands) -> None:
     option(
         "--listen", f"where callers connect, default {defaults.listen}", type=listen_address, metavar=where
     )
-    option("--admin", f"admin API or off, default {defaults.admin}", type=listen_address, metavar=where)
+    option(
+        "--admin", f"admin API or off, default {defaults.admin}", type=admin_address, metavar=f"{where}|off"
+    )
     option("--workers", "processes that share the port (default 1)", type=worker_count, metavar="N")
     option("--access-log", "one line per exchange (default -: standard output)", metavar="PATH|-|off")
-    option("--log-format", "of the access log (default json)", choices=("json", "text"))
+    option("--log-format", "of the access log (default json)", type=log_format, metavar="|".join(LOG_FORMATS))
     option("--tls-certificate", "serve TLS with this certificate chain", metavar="FILE")
     option("--tls-key", "the certificate's key, if not in the same file", metavar="FILE")
     option("--tls-client-ca", "require client certificates signed by this CA", metavar="FILE")
@@ -86,6 +98,9 @@ def run(options: argparse.Namespace) -> int:
     """Serve until a signal."""
     environment = dict(os.environ)
     settings = _settings(options, environment)
+    if settings.tls_certificate is None and (settings.tls_key or settings.tls_client_ca):
+        # Serving plain HTTP all the same would leave open what was meant to be closed.
+        return usage_error("serve", "--tls-key and --tls-client-ca need --tls-certificate")
     logging.basicConfig(
         stream=sys.stderr, level=logging.INFO, format="%(asctime)s weir: %(levelname)s: %(message)s"
     )

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from typing import Protocol
 
 from aiohttp import web
 
 from proxy.core.errors import ProxyError
 from proxy.edge.errors import error_body
-from proxy.edge.listener import parse_listen
+from proxy.edge.listener import cannot_listen, parse_listen, remove_stale_socket
 from proxy.edge.request_target import matched_path
 from proxy.explanation import explain_request
 from proxy.observe.metrics import Snapshot, merge, render
@@ -42,6 +43,7 @@ class Admin:
     def __init__(self, observed: Observed) -> None:
         self._observed = observed
         self._runner: web.AppRunner | None = None
+        self._path: str | None = None
 
     async def start(self, listen: str) -> str:
         """Begin to serve; return the URL. Raises OSError or ValueError."""
@@ -53,10 +55,15 @@ class Admin:
         self._runner = web.AppRunner(app, access_log=None)
         await self._runner.setup()
         where = parse_listen(listen)
-        if isinstance(where, str):
-            await web.UnixSite(self._runner, where).start()
-            return f"http+unix://{where}"
-        await web.TCPSite(self._runner, *where).start()
+        try:
+            if isinstance(where, str):
+                remove_stale_socket(where)
+                self._path = where
+                await web.UnixSite(self._runner, where).start()
+                return f"http+unix://{where}"
+            await web.TCPSite(self._runner, *where).start()
+        except OSError as problem:
+            raise cannot_listen(listen, problem) from None
         host, port = self._runner.addresses[0][:2]
         return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
@@ -64,6 +71,8 @@ class Admin:
         """Stop serving."""
         if self._runner is not None:
             await self._runner.cleanup()
+        if self._path is not None and os.path.exists(self._path):
+            os.unlink(self._path)
 
     async def _healthz(self, _: web.Request) -> web.Response:
         """The process lives. Upstreams and stores do not count: restarting would not mend them."""

@@ -25,6 +25,14 @@ def parse_listen(listen: str) -> tuple[str, int] | str:
     return host.strip("[]") or "0.0.0.0", int(port)
 
 
+def cannot_listen(listen: str, problem: OSError) -> OSError:
+    """Return the error for an address that cannot be listened on: which, and the system's reason."""
+    code = problem.errno
+    # asyncio puts its own words around the reason; names that do not resolve have codes below zero.
+    reason = os.strerror(code) if code is not None and code > 0 else problem.strerror or str(problem)
+    return OSError(f"cannot listen on {listen}: {reason}")
+
+
 class Listener:
     """An open listener."""
 
@@ -46,13 +54,25 @@ class Listener:
         where = parse_listen(listen)
         scheme = "http" if tls is None else "https"
         if isinstance(where, str):
-            _remove_stale_socket(where)
-            server = await loop.create_unix_server(factory, where, ssl=tls, backlog=_BACKLOG)
+            remove_stale_socket(where)
+            try:
+                server = await loop.create_unix_server(factory, where, ssl=tls, backlog=_BACKLOG)
+            except OSError as problem:
+                raise cannot_listen(listen, problem) from None
             return cls(server, f"{scheme}+unix://{where}", where)
         host, port = where
-        server = await loop.create_server(
-            factory, host, port, ssl=tls, backlog=_BACKLOG, reuse_port=reuse_port or None, reuse_address=True
-        )
+        try:
+            server = await loop.create_server(
+                factory,
+                host,
+                port,
+                ssl=tls,
+                backlog=_BACKLOG,
+                reuse_port=reuse_port or None,
+                reuse_address=True,
+            )
+        except OSError as problem:
+            raise cannot_listen(listen, problem) from None
         bound = server.sockets[0].getsockname()
         shown = f"[{bound[0]}]" if server.sockets[0].family == socket.AF_INET6 else bound[0]
         return cls(server, f"{scheme}://{shown}:{bound[1]}", None)
@@ -64,7 +84,7 @@ class Listener:
             os.unlink(self._path)
 
 
-def _remove_stale_socket(path: str) -> None:
+def remove_stale_socket(path: str) -> None:
     """Remove a socket that nobody listens on; anything else in its place is an error of the operator's."""
     try:
         mode = os.stat(path).st_mode

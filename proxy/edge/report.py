@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from functools import lru_cache
 from urllib.parse import quote
 
@@ -97,6 +98,8 @@ def timing_comment(exchange: Exchange) -> bytes:
 
 
 _SAFE = "-_.~:/ "
+_KEY = re.compile(r"[a-z*][a-z0-9_.*-]*")
+_NO_KEY = re.compile(r"[^a-z0-9_.*-]")
 
 
 def _string(text: str) -> str:
@@ -108,13 +111,21 @@ def _string(text: str) -> str:
     return f'"{text}"'
 
 
+def _key(text: str) -> str:
+    """Return an RFC 9651 key: in lower case, and other characters than it may have become underscores."""
+    if _KEY.fullmatch(text):
+        return text
+    key = _NO_KEY.sub("_", text.lower())
+    return key if key[:1].isalpha() else f"x{key}"
+
+
 def _step(report: StepReport) -> str:
     """Return one step as a token with parameters: `cap_output;set=300`."""
     words = [report.name]
     if report.status is not StepStatus.APPLIED:
         words.append(report.status.value)
     for key, value in report.detail:
-        words.append(f"{key}={value if isinstance(value, int) else _string(value)}")
+        words.append(f"{_key(key)}={value if isinstance(value, int) else _string(value)}")
     if report.reason:
         words.append(f"reason={_string(report.reason)}")
     return ";".join(words)

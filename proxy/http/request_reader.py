@@ -37,16 +37,18 @@ class Incoming:
 class RequestReader:
     """Turns bytes into `queue`. After `failure` is set nothing more is read.
 
-    `after_upgrade` holds the bytes that followed a request which asks to switch protocols; it is `None`
-    unless the last `feed` ended in one.
+    `after_upgrade` holds the bytes that followed a websocket handshake; it is `None` unless the last `feed`
+    ended in one. No other protocol is offered: who asks for one is read on as HTTP/1.1.
     """
 
     __slots__ = (
+        "_has_advanced",
         "_head_bytes",
         "_headers",
         "_limits",
         "_parser",
         "_target",
+        "_unsure_bytes",
         "after_upgrade",
         "failure",
         "is_in_head",
@@ -58,7 +60,11 @@ class RequestReader:
         self._parser = httptools.HttpRequestParser(self)
         self._headers: list[Header] = []
         self._target = b""
+        # Bytes read since the last head, body or end of a message; of the first read among them it is not
+        # known how many belong to that message, so as many as `_unsure_bytes` may not.
         self._head_bytes = 0
+        self._unsure_bytes = 0
+        self._has_advanced = False
         self.queue: deque[Incoming] = deque()
         self.is_in_head = False
         self.failure: ProxyError | None = None
@@ -66,19 +72,31 @@ class RequestReader:
 
     def feed(self, data: bytes) -> None:
         """Read `data`."""
+        while data and self.failure is None:
+            data = self._parse(data)
+
+    def _parse(self, data: bytes) -> bytes:
+        """Read `data`; return what a fresh parser must read of it."""
         self._head_bytes += len(data)
+        self._has_advanced = False
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserUpgrade as upgrade:
             self._parser = httptools.HttpRequestParser(self)
-            self.after_upgrade = data[upgrade.args[0] :]
+            self._head_bytes = self._unsure_bytes = 0
+            rest = data[upgrade.args[0] :]
+            if not self.queue[-1].head.upgrade:
+                return rest
+            self.after_upgrade = rest
+            return b""
         except httptools.HttpParserError as problem:
             self.failure = _failure_of(problem)
-        if not self.is_in_head:
-            self._head_bytes = 0
-        elif self._head_bytes > 2 * self._limits.head_bytes and self.failure is None:
-            # A header line that never ends raises no event, so the raw bytes are what is bounded here.
+        if self._has_advanced:
+            self._head_bytes = self._unsure_bytes = len(data) if self.is_in_head else 0
+        elif self._head_bytes - self._unsure_bytes > 2 * self._limits.head_bytes and self.failure is None:
+            # A line that never ends raises no event (nor does an endless trailer), so raw bytes are bounded.
             self.failure = _too_large()
+        return b""
 
     def on_message_begin(self) -> None:
         """Start an empty head."""
@@ -97,6 +115,7 @@ class RequestReader:
     def on_headers_complete(self) -> None:
         """Close the head."""
         self.is_in_head = False
+        self._has_advanced = True
         self._check_size()
         parser = self._parser
         head = RequestHead(
@@ -108,6 +127,8 @@ class RequestReader:
             parser.should_upgrade(),
         )
         _refuse_ambiguous(head)
+        if head.upgrade:
+            head.upgrade = _is_websocket(head)
         self._headers = []
         self.queue.append(Incoming(head))
 
@@ -123,10 +144,12 @@ class RequestReader:
 
     def on_body(self, body: bytes) -> None:
         """Collect body bytes."""
+        self._has_advanced = True
         self.queue[-1].parts.append(body)
 
     def on_message_complete(self) -> None:
         """Mark the request as complete."""
+        self._has_advanced = True
         self.queue[-1].ended = True
 
 
@@ -134,15 +157,21 @@ def _refuse_ambiguous(head: RequestHead) -> None:
     """Refuse what llhttp tolerates and RFC 9112 does not (sections 3.2 and 6.1)."""
     if head.version not in ("1.1", "1.0"):
         raise ProxyError(BAD_REQUEST, f"HTTP version {head.version} is not supported.")
-    coding = head.fields.get(b"transfer-encoding")
-    if coding is not None and (coding.lower() != b"chunked" or head.version == "1.0"):
-        raise ProxyError(BAD_REQUEST, "Only the chunked transfer coding is supported.")
+    if b"transfer-encoding" in head.fields:
+        codings = [value.lower() for name, _, value in head.headers if name == b"transfer-encoding"]
+        if codings != [b"chunked"] or head.version == "1.0":
+            raise ProxyError(BAD_REQUEST, "Only the chunked transfer coding is supported.")
     if b"host" not in head.fields:
         hosts = 0
     else:
         hosts = [header[0] for header in head.headers].count(b"host")
     if hosts > 1 or (hosts == 0 and head.version == "1.1"):
         raise ProxyError(BAD_REQUEST, "A request must have exactly one Host header.")
+
+
+def _is_websocket(head: RequestHead) -> bool:
+    """Tell a handshake (RFC 6455 section 4.1) from a request that only looks like one and may carry a body."""
+    return head.method == b"GET" and head.fields.get(b"upgrade", b"").lower() == b"websocket"
 
 
 def _too_large() -> ProxyError:

@@ -178,19 +178,9 @@ class ServerConnection(asyncio.Protocol):
         if was_idle and reader.is_in_head:
             self._expire_in(self._service.limits.header_seconds)
         if reader.after_upgrade is not None:
-            rest, reader.after_upgrade = reader.after_upgrade, None
-            self._upgrade_asked(rest)
+            # What follows a handshake waits for the upstream's word on it.
+            self._early, reader.after_upgrade = reader.after_upgrade, None
         self._pump()
-
-    def _upgrade_asked(self, rest: bytes) -> None:
-        """Hold what follows a websocket handshake; any other protocol is not offered: read on as HTTP/1.1."""
-        head = self._reader.queue[-1].head
-        if head.fields.get(b"upgrade", b"").lower() == b"websocket":
-            self._early = rest
-            return
-        head.upgrade = False
-        if rest:
-            self._reader.feed(rest)
 
     def _pump(self) -> None:
         """Deliver what was read: the current request's bytes, or the next request if none is current."""

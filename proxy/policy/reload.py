@@ -47,7 +47,7 @@ class PolicyWatcher:
 
     def changed(self) -> bool:
         """Tell whether any policy file, or file named by `${file:…}`, differs from what was last read."""
-        return signature(self._paths, self._referenced) != self._seen
+        return bool(self._paths) and signature(self._paths, self._referenced) != self._seen
 
     def reload(self) -> PolicySet:
         """Read the files and return the set to use from now on: the new one, or the current one.

@@ -13,7 +13,7 @@ from typing import Any
 
 from tests.real.recorder import Request
 
-_ID = re.compile(r"\b(?:chatcmpl|cmpl|resp|msg|call|toolu|rs|fc|req|modr|run)[-_]+[0-9A-Za-z-]{8,}")
+_ID = re.compile(r"\b(?:chatcmpl|cmpl|resp|msg|call|toolu|rs|fc|req|modr|lc_run|run)[-_]+[0-9A-Za-z-]{8,}")
 _RAW_ID = re.compile(_ID.pattern.encode())
 _TIMES = {"created", "created_at", "completed_at"}
 _DROPPED = {"timings"}

@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 import threading
+import urllib.request
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -48,6 +49,13 @@ class Server:
     def wait_until_announced(self) -> None:
         """Wait for the line that says where it listens."""
         assert self._is_announced.wait(START_SECONDS) and self.url, self.output
+
+    def post(self, path: str, body: bytes = b"") -> bytes:
+        """POST to the server itself; return the answer's body."""
+        request = urllib.request.Request(self.url + path, data=body, method="POST")
+        with urllib.request.urlopen(request, timeout=STOP_SECONDS) as answer:
+            said: bytes = answer.read()
+            return said
 
     def close(self) -> None:
         """End the process."""
@@ -125,9 +133,11 @@ def run_python(
 def run_node(program: str, arguments: Sequence[str], home: Path, variables: Mapping[str, str]) -> str:
     """Run a program of `clients/` with node; return what it printed.
 
-    It comes from standard input: so packages are looked up in the working directory, where they are installed.
+    It comes from standard input, after observing.mjs: so packages are looked up in the working directory, where
+    they are installed.
     """
-    source = (HERE / "clients" / program).read_text(encoding="utf-8")
+    parts = [(HERE / "clients" / name).read_text(encoding="utf-8") for name in ("observing.mjs", program)]
+    source = "\n".join(parts)
     command = [node(), "--input-type=module", "-", *arguments]
     return _run(command, home, variables, cwd=npm_folder(), text=source)
 

@@ -44,7 +44,7 @@ class Client:
             printed = run_node(self.program, [server], home, variables)
         else:
             printed = run_python(self.environment, self.program, [server], home, variables)
-        seen: dict[str, Any] = json.loads(printed)
+        seen: dict[str, Any] = json.loads(printed.rstrip().rpartition("\n")[2])
         return seen
 
 
@@ -52,4 +52,34 @@ CLIENTS = (
     Client("openai-python-1", ("openai",), "openai-1", "with_openai.py"),
     Client("openai-python-2", ("openai",), "openai-2", "with_openai.py"),
     Client("openai-python-3", ("openai",), "openai-3", "with_openai.py"),
+    Client(
+        "anthropic-python",
+        ("anthropic",),
+        "openai-3",
+        "with_anthropic.py",
+        variable="ANTHROPIC_BASE_URL",
+        path="",
+        key_variable="ANTHROPIC_API_KEY",
+    ),
+    Client("langchain", ("langchain-openai",), "openai-3", "with_langchain.py"),
+    Client(
+        "llama-index",
+        ("llama-index-llms-openai",),
+        "openai-2",
+        "with_llamaindex.py",
+        variable="OPENAI_API_BASE",
+    ),
+    Client(
+        "litellm",
+        ("litellm",),
+        "openai-2",
+        "with_litellm.py",
+        # It would fetch a table of prices when it is imported.
+        variables=(("LITELLM_LOCAL_MODEL_COST_MAP", "True"),),
+    ),
+    Client("instructor", ("instructor",), "openai-2", "with_instructor.py", servers=("simulator",)),
+    Client("pydantic-ai", ("pydantic-ai-slim",), "openai-3", "with_pydantic_ai.py"),
+    Client("openai-node", ("openai",), "node", "with_openai.mjs", variables=(("SDK", "openai"),)),
+    Client("openai-node-6", ("openai-6",), "node", "with_openai.mjs", variables=(("SDK", "openai-6"),)),
+    Client("ai-sdk", ("ai", "@ai-sdk/openai"), "node", "with_ai_sdk.mjs"),
 )

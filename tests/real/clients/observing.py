@@ -1,7 +1,7 @@
 """What the Python programs of this folder share: scenarios to go through, and a report of what the SDK showed.
 
 A program is started with the name of the server behind its base URL, goes through the scenarios that suit that
-server, and prints one JSON object: scenario -> what the SDK handed to its user. It neither knows nor says where
+server, and prints as its last line one JSON object: scenario -> what the SDK handed to its user. It neither knows nor says where
 requests go: that is in the environment. An exception that a scenario does not expect ends the program.
 """
 
@@ -42,7 +42,8 @@ class Scenarios:
                 if inspect.iscoroutine(shown):
                     shown = asyncio.run(shown)
                 seen[scenario.__name__] = plain(shown)
-        json.dump(seen, sys.stdout)
+        # A line of its own: some SDKs talk on standard output.
+        print("\n" + json.dumps(seen))
 
 
 def plain(value: Any) -> Any:

@@ -11,6 +11,8 @@ from observing import LLAMA, SIMULATOR, Scenarios, read_until_it_breaks, refusal
 ASKED: dict[str, Any] = {
     "model": "claude-haiku-4-5",
     "max_tokens": 12,
+    # The SDK has no word for it any more; llama.cpp does.
+    "extra_body": {"temperature": 0},
     "system": "You know rivers.",
     "messages": [{"role": "user", "content": "What does a weir do? Ünïcödé, 水, 🌊"}],
 }

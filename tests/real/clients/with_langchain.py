@@ -56,12 +56,6 @@ async def asynchronously() -> Any:
 
 
 @scenarios.on(SIMULATOR)
-def batch() -> Any:
-    questions = [f"Question {number}" for number in range(8)]
-    return [answer.content for answer in model.batch(questions)]
-
-
-@scenarios.on(SIMULATOR)
 def tools() -> Any:
     bound = roomy.bind_tools([get_weather], tool_choice="any")
     answer = bound.invoke(ASKED)
@@ -110,6 +104,12 @@ def refused() -> Any:
         model=MODEL, max_retries=0, default_headers={"x-sim-status": "429", "x-sim-retry-after": "2"}
     )
     return refusal(lambda: failing.invoke(ASKED))
+
+
+@scenarios.on(SIMULATOR)
+def batch() -> Any:
+    questions = [f"Question {number}" for number in range(8)]
+    return [answer.content for answer in model.batch(questions)]
 
 
 if __name__ == "__main__":

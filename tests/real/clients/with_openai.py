@@ -291,7 +291,7 @@ def models() -> Any:
 
 @scenarios.on(SIMULATOR, LLAMA)
 def responses() -> Any:
-    return client.responses.create(model=MODEL, input="What does a weir do?", max_output_tokens=16)
+    return client.responses.create(model=MODEL, input="What does a weir do?", max_output_tokens=16, temperature=0)
 
 
 @scenarios.on(SIMULATOR, LLAMA)

@@ -1,6 +1,6 @@
 """Serves the tiny model with llama.cpp's own HTTP server, which the xllamacpp wheel carries.
 
-    python llama.py FOLDER [--embedding] [--slots N] [--key KEY]
+    python llama.py FOLDER [--embedding] [--slots N] [--key KEY] [--cache]
 
 Makes the model in FOLDER, prints `listening on http://HOST:PORT`, and serves until a signal. Runs in the
 environment of the servers, not in Weir's.
@@ -38,8 +38,8 @@ def _parameters(options: argparse.Namespace, model: Path) -> xllamacpp.CommonPar
     chosen.cpuparams_batch.n_threads = 1
     chosen.n_threads_http = 8
     chosen.n_gpu_layers = 0
-    # Answers shall not depend on what was asked before.
-    chosen.cache_prompt = False
+    # Unless asked for: answers shall not depend on what was asked before.
+    chosen.cache_prompt = options.cache
     chosen.cache_ram_mib = 0
     chosen.warmup = False
     chosen.use_jinja = True
@@ -59,6 +59,7 @@ def main() -> None:
     parser.add_argument("--embedding", action="store_true")
     parser.add_argument("--slots", type=int, default=4)
     parser.add_argument("--key")
+    parser.add_argument("--cache", action="store_true", help="keep prompts that were read")
     options = parser.parse_args()
     model = options.folder / f"tiny-{os.getpid()}.gguf"
     make(model)

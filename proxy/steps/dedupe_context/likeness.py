@@ -1,0 +1,163 @@
+"""Which passages say the same: exactly, or nearly by the word triples that they have in common.
+
+Owns what "the same" means, and finds it without comparing everything with everything: sets that are alike to
+a degree share one of their few smallest hashes (prefix filtering: Chaudhuri et al., "A primitive operator
+for similarity joins", 2006), so only passages that share such a hash are compared, and at most a few.
+Work is linear in the text. Nothing here is random, and hashes are the same in every process.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import zlib
+from collections import Counter
+from collections.abc import Collection, Sequence
+
+import msgspec
+
+LONGEST_NEAR_CHARS = 32_768
+"""Longer passages are compared exactly only: no retriever returns them, and reading them takes time."""
+
+_MOST_COMPARED = 8
+_MOST_SHARING = 16
+_SHINGLE_WORDS = 3
+_MASK = (1 << 61) - 1
+_FACTOR = 0x1F3A5C7D9B2E4F61
+
+_BLANK_LINE = re.compile(r"\n[ \t\r]*\n")
+# Chinese and Japanese put no spaces between words: each of their characters counts as one.
+_WORD = re.compile(r"[\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff]|[^\s\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff]+")
+_AROUND_WORDS = ".,;:!?\"'()[]{}*_`«»“”„‘’…·•。、，．！？：；（）「」『』【】"
+# One of these more or less turns a statement into its opposite, whatever else is the same.
+_TURNING = frozenset(
+    "not no never none nor neither without except unless cannot nicht kein keine keinen nie ohne außer ne pas "
+    "jamais sans aucun nunca sin ningún não sem nenhum non mai senza niet geen nooit не нет никогда без "
+    "不 没 無 未 非".split()
+)
+
+
+class Passage(msgspec.Struct, frozen=True):
+    """What is compared of a passage.
+
+    rest       whatever else must be equal, such as the other fields of a JSON object
+    is_exact   similar is not enough: nothing says that this comes from a retriever
+    """
+
+    text: str
+    rest: str = ""
+    is_exact: bool = False
+
+
+class _Kept(msgspec.Struct, frozen=True):
+    """A passage that stays, as others are compared with it."""
+
+    rest: str
+    shingles: frozenset[int]
+    words: frozenset[str]
+
+
+class Seen:
+    """The passages that stay so far, known by numbers in the order in which they came."""
+
+    def __init__(self, similarity: float) -> None:
+        self._similarity = similarity
+        self._exact: dict[tuple[str, str], int] = {}
+        self._near: dict[int, _Kept] = {}
+        self._sharing: dict[int, list[int]] = {}
+        self._codes: dict[str, int] = {}
+        self._gone: set[int] = set()
+        self._count = 0
+
+    def find_or_add(self, passage: Passage) -> tuple[int, bool]:
+        """Return the number of the passage that says the same, or of this one, which is new (`True`)."""
+        key = (_squeezed(passage), passage.rest)
+        known = self._exact.get(key)
+        if known is not None and known not in self._gone:
+            return known, False
+        number = self._count
+        if self._similarity < 1 and not passage.is_exact and len(passage.text) <= LONGEST_NEAR_CHARS:
+            paragraphs = [words for part in _BLANK_LINE.split(passage.text) if (words := _words(part))]
+            shingles = [self._shingles(words) for words in paragraphs]
+            whole = frozenset[int]().union(*shingles)
+            prefix = sorted(whole)[: self._prefix_length(len(whole))]
+            kept = _Kept(passage.rest, whole, frozenset().union(*paragraphs))
+            like = self._alike(kept, shingles, prefix)
+            if like is not None:
+                return like, False
+            self._keep(number, kept, prefix)
+        self._exact[key] = number
+        self._count += 1
+        return number, True
+
+    def forget(self, numbers: Collection[int]) -> None:
+        """Take passages back that do not stay after all."""
+        self._gone.update(numbers)
+
+    def _keep(self, number: int, kept: _Kept, prefix: Sequence[int]) -> None:
+        self._near[number] = kept
+        for value in prefix:
+            sharing = self._sharing.setdefault(value, [])
+            if len(sharing) < _MOST_SHARING:
+                sharing.append(number)
+
+    def _alike(
+        self, new: _Kept, paragraphs: Sequence[frozenset[int]], prefix: Sequence[int]
+    ) -> int | None:
+        shared = Counter(number for value in prefix for number in self._sharing.get(value, ()))
+        # Most in common first; of equals the earliest, because counters keep the order of first sight.
+        for number, _ in shared.most_common(_MOST_COMPARED):
+            known = self._near[number]
+            if number not in self._gone and known.rest == new.rest and self._says_all(known, new, paragraphs):
+                return number
+        return None
+
+    def _says_all(self, known: _Kept, new: _Kept, paragraphs: Sequence[frozenset[int]]) -> bool:
+        """Tell whether a known passage makes the new one superfluous.
+
+        Numbers and negations are what a triple more or less can hang on, so the known one must have all of
+        them; and each paragraph must be there, so that nothing short goes unnoticed beside something long.
+        """
+        common = len(known.shingles & new.shingles)
+        if common < self._similarity * (len(known.shingles) + len(new.shingles) - common):
+            return False
+        extra = new.words - known.words
+        if any(word in _TURNING or word.endswith(("n't", "n’t")) or _has_digit(word) for word in extra):
+            return False
+        return all(
+            len(known.shingles & part) >= self._similarity * len(part) for part in paragraphs
+        )
+
+    def _prefix_length(self, size: int) -> int:
+        return size - math.ceil(self._similarity * size) + 1
+
+    def _shingles(self, words: Sequence[str]) -> frozenset[int]:
+        codes = [self._code(word) for word in words]
+        if len(codes) < _SHINGLE_WORDS:
+            codes += [0] * (_SHINGLE_WORDS - len(codes))
+        return frozenset(
+            ((first * _FACTOR + second) * _FACTOR + third) & _MASK
+            for first, second, third in zip(codes, codes[1:], codes[2:], strict=False)
+        )
+
+    def _code(self, word: str) -> int:
+        code = self._codes.get(word)
+        if code is None:
+            raw = word.encode("utf-8", "surrogatepass")
+            code = self._codes[word] = (zlib.crc32(raw) << 32 | zlib.adler32(raw)) + 1
+        return code
+
+
+def _squeezed(passage: Passage) -> str:
+    """Return a text with its whitespace made one; as it is where whitespace may mean something."""
+    return passage.text.strip() if passage.is_exact else " ".join(passage.text.split())
+
+
+def _words(text: str) -> list[str]:
+    folded = text.casefold()
+    words = folded.split() if folded.isascii() else _WORD.findall(folded)
+    return [word.strip(_AROUND_WORDS) or word for word in words]
+
+
+def _has_digit(word: str) -> bool:
+    return any(map(str.isdigit, word))
