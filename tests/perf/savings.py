@@ -1,8 +1,8 @@
 """What each step brings, measured against the simulated provider: python -m tests.perf.savings [--json]
 
-For each step one workload that it is made for runs twice through Weir, streamed: without the step and with it.
-Time to first token and total time are the caller's, tokens are what the provider billed, money follows from
-the shipped price table. A simulated provider shows the mechanism; it says nothing about any real one.
+For each step one workload that it is made for runs twice through Weir, streamed: without the step and with
+it. Time to first token and total time are the caller's, tokens are what the provider billed, money follows
+from the shipped price table. A simulated provider shows the mechanism and says nothing about any real one.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from tests.support.weir import weir
 from tests.unit.sim.running import running
 
 MODEL = "gpt-4o"
+WIDTHS = (16, 16, 16, 14, 14, 16)
 MEASURE_ONLY = "version: 1\nroutes:\n  - {name: measured, match: {path: /v1/chat/completions}}\n"
 POLICY = "version: 1\nroutes:\n  - name: stepped\n    match: {path: /v1/chat/completions}\n    steps: [%s]\n"
 SENTENCE = "The weir keeps the level of the upper reach steady while the mill takes what it needs. "
@@ -134,29 +135,23 @@ def run(as_json: bool) -> None:
         after = measure(workload, POLICY % f"{{{workload.policy}}}")
         rows.append((workload, before, after))
     if as_json:
-        print(
-            json.dumps(
-                [
-                    {"step": workload.step, "before": _fields(before), "after": _fields(after)}
-                    for workload, before, after in rows
-                ]
-            )
-        )
+        facts = [{"step": row[0].step, "before": _fields(row[1]), "after": _fields(row[2])} for row in rows]
+        print(json.dumps(facts))
         return
-    print(
-        f"{'step':14}{'TTFT ms':>16}{'total ms':>16}{'tokens in':>16}{'cached':>14}{'tokens out':>14}{'$/1,000':>16}"
-    )
+    print(_line("step", ["TTFT ms", "total ms", "tokens in", "cached", "tokens out", "$/1,000"]))
     for workload, before, after in rows:
-        pairs = zip(_fields(before).items(), _fields(after).values(), strict=True)
-        cells = [
-            f"{old:,.{2 * (name == 'usd')}f} → {new:,.{2 * (name == 'usd')}f}" for (name, old), new in pairs
-        ]
-        widths = (16, 16, 16, 14, 14, 16)
-        print(
-            f"{workload.step:14}"
-            + "".join(f"{cell:>{width}}" for cell, width in zip(cells, widths, strict=True))
-        )
+        old, new = _fields(before), _fields(after)
+        cells = [f"{_shown(name, old[name])} → {_shown(name, new[name])}" for name in old]
+        print(_line(workload.step, cells))
         print(f"  {workload.what}")
+
+
+def _line(first: str, cells: list[str]) -> str:
+    return f"{first:14}" + "".join(f"{cell:>{width}}" for cell, width in zip(cells, WIDTHS, strict=True))
+
+
+def _shown(name: str, value: float) -> str:
+    return f"{value:,.2f}" if name == "usd" else f"{value:,.0f}"
 
 
 def _fields(figures: Figures) -> dict[str, float]:

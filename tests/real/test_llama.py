@@ -395,9 +395,3 @@ def test_paths_that_are_no_ones_route_are_the_servers(llama_chat: Setup, path: s
     assert through.is_whole
 
 
-def test_a_server_that_is_gone_is_said_to_be_gone(llama_chat: Setup) -> None:
-    """The counterpart of all of the above: what they assert is not what any server would give."""
-    with socket.socket() as closed:
-        closed.bind(("127.0.0.1", 0))
-        with pytest.raises(OSError, match="refused"):
-            RawClient(closed.getsockname())
