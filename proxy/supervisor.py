@@ -19,13 +19,16 @@ from multiprocessing.context import SpawnProcess
 
 import uvloop
 
-from proxy.app import App, load_counter, load_policies
+from proxy.app import App, fallback_upstream, load_counter, load_policies
 from proxy.core.clock import SystemClock
 from proxy.edge.admin import Admin
 from proxy.edge.listener import cannot_listen, parse_listen
 from proxy.observe.metrics import Snapshot
 from proxy.pipeline import Pipeline
+from proxy.policy.model import PolicySet
+from proxy.policy.reload import PolicyWatcher
 from proxy.settings import Settings
+from proxy.upstream.providers.prices import load_prices
 
 _log = logging.getLogger("weir")
 _START_SECONDS = 60.0
@@ -71,7 +74,25 @@ class Supervisor:
         self._workers: list[_Worker] = []
         self._asking = asyncio.Lock()
         self._stop_asked = asyncio.Event()
-        self.pipeline = Pipeline(load_policies(settings, environment), load_counter(), SystemClock())
+        policies = load_policies(settings, environment)
+        # What is wrong with an edit is each worker's to report; here it only must not be explained with.
+        self._watcher = PolicyWatcher(
+            settings.policies, environment, fallback_upstream(settings), lambda findings: None, policies
+        )
+        self._counter = load_counter()
+        self._pipeline = self._pipeline_of(policies)
+
+    def _pipeline_of(self, policies: PolicySet) -> Pipeline:
+        return Pipeline(policies, self._counter, SystemClock(), prices=load_prices())
+
+    @property
+    def pipeline(self) -> Pipeline:
+        """What the workers decide with, for those who ask what would happen; looks at the files each time."""
+        if self._watcher.changed():
+            policies = self._watcher.reload()
+            if policies is not self._pipeline.policies:
+                self._pipeline = self._pipeline_of(policies)
+        return self._pipeline
 
     @property
     def is_ready(self) -> bool:

@@ -23,7 +23,16 @@ from proxy.dialects.elements import Element, Role
 from proxy.dialects.messages_elements import read_messages_element
 from proxy.dialects.responses_elements import read_responses_element
 
-__all__ = ["Conversation", "Element", "Group", "Role", "Turn", "conversation_fields", "read_conversation"]
+__all__ = [
+    "Conversation",
+    "Element",
+    "Group",
+    "Role",
+    "Turn",
+    "conversation_fields",
+    "has_cache_mark",
+    "read_conversation",
+]
 
 _READERS = {
     "chat": ("messages", read_chat_element),
@@ -82,9 +91,14 @@ class Conversation(msgspec.Struct, frozen=True):
     def marked_until(self) -> int:
         """Return how many leading elements stand under the caller's own cache markers; 0 without any."""
         for index in range(len(self.raws) - 1, -1, -1):
-            if any(mark in self.raws[index] for mark in _CACHE_MARKS):
+            if has_cache_mark(self.raws[index]):
                 return index + 1
         return 0
+
+
+def has_cache_mark(raw: bytes) -> bool:
+    """Tell whether the caller marked the end of a prefix that is to be cached somewhere in a value."""
+    return any(mark in raw for mark in _CACHE_MARKS)
 
 
 def conversation_fields(dialect: Dialect) -> tuple[str, ...]:

@@ -50,6 +50,11 @@ def text_parts(raw: bytes) -> tuple[TextPart, ...]:
     return ()
 
 
+def value_parts(raw: bytes) -> tuple[TextPart, ...]:
+    """Return the texts of a value that is text or a list of parts, as `system` is; paths begin inside it."""
+    return tuple(_texts(raw, (), (0, len(raw)), None))
+
+
 def with_texts(raw: bytes, edits: Mapping[TextPart, str]) -> bytes:
     """Return the element with other texts in the given parts (of that element); the rest stays byte for byte.
 

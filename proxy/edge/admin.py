@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from typing import Protocol
 
 from aiohttp import web
@@ -71,8 +70,8 @@ class Admin:
         """Stop serving."""
         if self._runner is not None:
             await self._runner.cleanup()
-        if self._path is not None and os.path.exists(self._path):
-            os.unlink(self._path)
+        if self._path is not None:
+            remove_stale_socket(self._path)
 
     async def _healthz(self, _: web.Request) -> web.Response:
         """The process lives. Upstreams and stores do not count: restarting would not mend them."""

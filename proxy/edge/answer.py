@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from proxy.core.exchange import Exchange
 from proxy.edge.response_head import write_response_head
-from proxy.http.framing import LAST_CHUNK, Framing, chunk, response_framing
+from proxy.http.framing import LAST_CHUNK, Framing, response_framing
 from proxy.http.head import RequestHead, ResponseHead
 from proxy.http.server import ServerConnection
 
@@ -48,10 +48,13 @@ class Answer:
             return
         self._exchange.response_bytes += len(data)
         if framing is Framing.CHUNKED:
-            data = chunk(data)
+            data = b"%x\r\n%b\r\n" % (len(data), data)
         if self._unsent:
             data, self._unsent = self._unsent + data, b""
-        self._connection.write(data)
+            self._connection.write(data)
+        else:
+            # Made for each event of a stream: one call less than through the connection.
+            self._connection.transport.write(data)
 
     def flush(self) -> None:
         """Send a head that has not left together with the first body bytes."""

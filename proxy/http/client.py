@@ -120,6 +120,12 @@ class ClientConnection(asyncio.Protocol):
         self.is_reused = False
         self.transport: asyncio.Transport = cast(asyncio.Transport, None)
 
+    @property
+    def ended_in_chunks(self) -> bool:
+        """Whether the last answer was chunked."""
+        head = self._reader.head
+        return head is not None and b"transfer-encoding" in head.fields
+
     # --- the sender's side ----------------------------------------------------------------------------
 
     def start(self, handler: ResponseHandler, method: bytes, wait: WaitLimits) -> None:
@@ -185,35 +191,46 @@ class ClientConnection(asyncio.Protocol):
             self.transport.abort()
             return
         try:
-            self._read(handler, data)
+            if not self._has_head:
+                self._read_head(handler, data)
+                return
+            # The steady state of a stream: every call here is made for each of its events.
+            reader = self._reader
+            reader.feed(data)
+            self._was_touched = True
+            parts = reader.parts
+            if parts:
+                reader.parts = []
+                handler.body_received(parts[0] if len(parts) == 1 else b"".join(parts))
+            if reader.is_ended or reader.failure is not None:
+                self._conclude()
         except Exception as problem:
             _log.error("an answer could not be relayed", exc_info=problem)
             if self.handler is not None:
                 self._fail(ProxyError(INTERNAL, f"Weir failed on this answer ({type(problem).__name__})."))
 
-    def _read(self, handler: ResponseHandler | None, data: bytes) -> None:
+    def _read_head(self, handler: ResponseHandler, data: bytes) -> None:
         reader = self._reader
         reader.feed(data)
-        if not self._has_head:
-            if reader.head is not None:
-                self._has_head = True
-                self._expire_in(self._waiting_for.idle)
-                if handler is not None:
-                    handler.head_received(reader.head)
-                handler = self.handler
-                if handler is not None and not reader.parts and not reader.is_ended:
-                    handler.flush()
-        else:
-            self._was_touched = True
-        if reader.parts and handler is not None:
-            handler.body_received(reader.take_body())
-            handler = self.handler
-        if handler is None:
+        if reader.head is not None:
+            self._has_head = True
+            self._expire_in(self._waiting_for.idle)
+            handler.head_received(reader.head)
+            if reader.parts:
+                if self.handler is not None:
+                    self.handler.body_received(reader.take_body())
+            elif self.handler is not None and not reader.is_ended:
+                self.handler.flush()
+        self._conclude()
+
+    def _conclude(self) -> None:
+        """End the answer if it is complete or broken, unless it was given up meanwhile."""
+        if self.handler is None:
             return
-        if reader.is_ended:
+        if self._reader.is_ended:
             self._end()
-        elif reader.failure is not None:
-            self._fail(reader.failure)
+        elif self._reader.failure is not None:
+            self._fail(self._reader.failure)
 
     def eof_received(self) -> None:
         """The upstream closed: the end of a body that only this delimits, a failure otherwise."""

@@ -17,9 +17,9 @@ class ResponseReader:
     """
 
     __slots__ = (
+        "_has_advanced",
         "_head_bytes",
         "_headers",
-        "_is_in_head",
         "_limits",
         "_parser",
         "_reason",
@@ -37,8 +37,8 @@ class ResponseReader:
         self._parser = httptools.HttpResponseParser(self)
         self._headers: list[Header] = []
         self._reason = b""
-        self._head_bytes = 0
-        self._is_in_head = False
+        self._head_bytes = 0  # bytes read since the last head, body or end of a message
+        self._has_advanced = False
         self.expects_body = True
         self.head: ResponseHead | None = None
         self.parts: list[bytes] = []
@@ -57,6 +57,7 @@ class ResponseReader:
     def feed(self, data: bytes) -> None:
         """Read `data`."""
         self._head_bytes += len(data)
+        self._has_advanced = False
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserUpgrade as upgrade:
@@ -64,7 +65,7 @@ class ResponseReader:
         except httptools.HttpParserError as problem:
             context = problem.__context__
             self.failure = context if isinstance(context, ProxyError) else _malformed(str(problem))
-        if not self._is_in_head:
+        if self._has_advanced:
             self._head_bytes = 0
         elif self._head_bytes > 2 * self._limits.head_bytes and self.failure is None:
             self.failure = _too_large()
@@ -75,7 +76,6 @@ class ResponseReader:
             raise _malformed("more bytes than one response")
         self._headers = []
         self._reason = b""
-        self._is_in_head = True
 
     def on_status(self, status: bytes) -> None:
         """Collect the reason phrase."""
@@ -87,15 +87,17 @@ class ResponseReader:
 
     def on_headers_complete(self) -> None:
         """Close the head; interim responses other than 101 are dropped."""
-        self._is_in_head = False
         headers, self._headers = self._headers, []
         if len(headers) > self._limits.header_count or self._is_too_large(headers):
             raise _too_large()
         parser = self._parser
         status = parser.get_status_code()
         if 100 <= status < 200 and status != 101:
-            return
+            return  # counted with the head that follows, so that interim responses are bounded, too
+        self._has_advanced = True
         head = ResponseHead(status, self._reason, headers, parser.should_keep_alive())
+        if b"transfer-encoding" in head.fields:
+            _refuse_other_codings(head)
         self.head = head
         if not self.expects_body or status in (101, 204, 304):
             # httptools cannot be told that no body follows whatever the headers say: a fresh parser is.
@@ -111,18 +113,28 @@ class ResponseReader:
         return sum(len(name) + len(value) + 4 for name, _, value in headers) > limit_bytes
 
     def on_body(self, body: bytes) -> None:
-        """Collect body bytes."""
+        """Collect body bytes; where none may be they would be read as part of the next answer."""
+        if self.is_ended:
+            raise _malformed("a body where none may be")
+        self._has_advanced = True
         self.parts.append(body)
 
     def on_message_complete(self) -> None:
         """Mark the response as complete, unless it was an interim one."""
         if self.head is not None:
-            self.is_ended = True
+            self._has_advanced = self.is_ended = True
 
     def take_body(self) -> bytes:
         """Return the body bytes that were not taken yet and forget them."""
         parts, self.parts = self.parts, []
         return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+def _refuse_other_codings(head: ResponseHead) -> None:
+    """Refuse a transfer coding that nobody asked for: the caller would get it without being told."""
+    codings = [value.lower() for name, _, value in head.headers if name == b"transfer-encoding"]
+    if codings != [b"chunked"]:
+        raise _malformed("a transfer coding other than chunked")
 
 
 def _malformed(problem: str) -> ProxyError:

@@ -150,10 +150,11 @@ class ServerConnection(asyncio.Protocol):
         """The caller reads again."""
         self._is_write_paused = False
         if self._handler is not None:
-            self.deadline = NEVER
+            self._await_body()
             self._handler.writable(True)
         elif not self._is_lingering:
             self._expire_in(self._service.limits.keep_alive)
+            self._loop.call_soon(self._take_next)
 
     def _await_taking(self) -> None:
         """From now on the caller has `write_stall` to take something of what is written."""
@@ -188,6 +189,10 @@ class ServerConnection(asyncio.Protocol):
         if queue:
             incoming = queue[0]
             if self._handler is None:
+                if self._is_write_paused:
+                    # A caller that does not take its last answer gets no further one, nor room to ask.
+                    self._pause_reading()
+                    return
                 self._begin(incoming)
             if self._handler is not None and not self._is_request_done:
                 self._deliver(self._handler, incoming)
@@ -218,12 +223,18 @@ class ServerConnection(asyncio.Protocol):
             handler.body_received(incoming.take_body())
         if self._handler is not handler:
             return
+        self._is_request_done = incoming.ended
+        self._await_body()
         if incoming.ended:
-            self._is_request_done = True
-            if not self._is_write_paused:
-                self.deadline = NEVER
             handler.request_ended()
-        elif not self._is_write_paused:
+
+    def _await_body(self) -> None:
+        """The rest of the body is due, unless it is complete or cannot come; a write stall counts before it."""
+        if self._is_write_paused:
+            return
+        if self._is_request_done or self._is_paused_by_handler:
+            self.deadline = NEVER
+        else:
             self._expire_in(self._service.limits.body_seconds)
 
     # --- the handler's side ---------------------------------------------------------------------------
@@ -241,18 +252,22 @@ class ServerConnection(asyncio.Protocol):
             return
         queue = self._reader.queue
         queue.popleft()
-        self._is_request_done = False
-        self._expire_in(self._service.limits.keep_alive)
+        self._is_request_done = self._is_paused_by_handler = False
         early, self._early = self._early, None
         if early:
             self._loop.call_soon(self.data_received, early)
+        if self._is_write_paused:
+            return  # until `resume_writing`
+        self._expire_in(self._service.limits.keep_alive)
         if queue or self._reader.failure is not None:
             self._loop.call_soon(self._take_next)
         elif self._is_reading_paused:
             self._resume_reading()
 
     def _take_next(self) -> None:
-        if not self.is_closed and self._handler is None:
+        if self.is_closed or self._is_lingering or self.transport.is_closing():
+            return
+        if self._handler is None:
             try:
                 self._pump()
             except Exception as problem:
@@ -269,12 +284,13 @@ class ServerConnection(asyncio.Protocol):
     def pause_body(self) -> None:
         """Stop reading: the upstream does not take the body as fast as it comes."""
         self._is_paused_by_handler = True
-        self.deadline = NEVER
+        self._await_body()
         self._pause_reading()
 
     def resume_body(self) -> None:
         """Read on."""
         self._is_paused_by_handler = False
+        self._await_body()
         self._resume_reading()
 
     def detach(self) -> tuple[asyncio.Transport, bytes]:

@@ -1,7 +1,9 @@
 """Connections to one upstream, kept between requests and bounded where the policy bounds them.
 
 The most recently used idle connection is taken first. An upstream that closes an idle connection removes it
-at once; what slips through is the lanes' retry rule's business.
+at once; what slips through is the lanes' retry rule's business. Some servers (llama.cpp's) close after each chunked
+answer without saying so, and a request sent in that moment is lost: the first such answers of an upstream show
+what it does, and where it closes, no connection is used again before it has stood for a while.
 """
 
 from __future__ import annotations
@@ -22,6 +24,8 @@ from proxy.upstream.target import Target
 _log = logging.getLogger("weir")
 _MAX_WAITING = 10_000
 _IDLE_SECONDS = 300.0
+_SETTLE_SECONDS = 0.1
+_PROBES = 8
 
 
 class Lease:
@@ -60,6 +64,8 @@ class Pool:
         self._deadlines = deadlines
         self._limits = limits
         self._idle: list[ClientConnection] = []
+        self._settling: dict[ClientConnection, asyncio.TimerHandle] = {}
+        self._outlasts_chunks: bool | None = None
         self._open: set[ClientConnection] = set()
         self._dialling: set[asyncio.Task[None]] = set()
         self._waiting: deque[Lease] = deque()
@@ -73,7 +79,7 @@ class Pool:
     @property
     def in_use(self) -> int:
         """Connections that carry a request."""
-        return len(self._open) - len(self._idle)
+        return len(self._open) - len(self._idle) - len(self._settling)
 
     def take(self) -> ClientConnection | None:
         """Return an idle connection, `None` when a new one is needed."""
@@ -168,6 +174,21 @@ class Pool:
 
     def released(self, connection: ClientConnection) -> None:
         """Take a connection back."""
+        if self._outlasts_chunks is not True and connection.ended_in_chunks and self._must_settle():
+            self._settling[connection] = self._loop.call_later(_SETTLE_SECONDS, self._settled, connection)
+        else:
+            self._give(connection)
+
+    def _must_settle(self) -> bool:
+        """Tell whether a connection is to prove itself; a few are enough to learn what the upstream does."""
+        return self._outlasts_chunks is False or len(self._settling) < _PROBES
+
+    def _settled(self, connection: ClientConnection) -> None:
+        del self._settling[connection]
+        self._outlasts_chunks = True
+        self._give(connection)
+
+    def _give(self, connection: ClientConnection) -> None:
         while self._waiting:
             lease = self._waiting.popleft()
             if lease.is_open:
@@ -184,6 +205,10 @@ class Pool:
         self._open.discard(connection)
         if connection in self._idle:
             self._idle.remove(connection)
+        timer = self._settling.pop(connection, None)
+        if timer is not None:
+            timer.cancel()
+            self._outlasts_chunks = False
         self._serve_waiting()
 
     def _serve_waiting(self) -> None:
@@ -195,5 +220,5 @@ class Pool:
     def close(self) -> None:
         """Close idle connections now and the others when their request ends."""
         self._is_closed = True
-        for connection in tuple(self._idle):
+        for connection in (*self._idle, *self._settling):
             connection.transport.close()

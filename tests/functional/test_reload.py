@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.chat import ANSWER, CHAT, CHAT_STREAM, DONE, PATH, chat_policy, delta, finish
+from tests.support.raw_client import RawClient
 from tests.support.raw_upstream import Call, RawUpstream
 from tests.support.weir import RunningWeir, weir
 from tests.support.weir_process import weir_process
@@ -359,3 +360,27 @@ def test_requests_go_on_while_policies_change_all_the_time(tmp_path: Path) -> No
     assert {status for status, _ in seen} == {200}
     assert {steps for _, steps in seen} <= {f"cap_output;set={tokens}" for tokens in range(1, 12)}
     assert len({steps for _, steps in seen}) > 3
+
+
+def test_with_several_workers_the_explanation_follows_an_edit_too(tmp_path: Path) -> None:
+    file = tmp_path / "policy.yaml"
+    file.write_text(capped(11))
+    options = ["--workers", "2", "--policies", str(file)]
+    with RawUpstream(answer) as upstream, weir_process(tmp_path, upstream.url, *options) as process:
+
+        def explained() -> str:
+            with RawClient(process.admin_address) as client:
+                told = json.loads(client.request("POST", "/explain", CHAT).body)
+            return str(told["steps"][0]["detail"]["set"])
+
+        def answered() -> str | None:
+            with RawClient(process.address) as client:
+                return client.request("POST", PATH, CHAT).header("x-weir-steps")
+
+        assert (explained(), answered()) == ("11", "cap_output;set=11")
+        file.write_text(capped(22))
+        assert explained() == "22"
+        process.signal(signal.SIGHUP)
+        wait_until(lambda: {answered() for _ in range(8)} == {"cap_output;set=22"})
+        process.signal(signal.SIGTERM)
+        assert process.wait() == 0

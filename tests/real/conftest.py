@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ from tests.real.install import ROOT
 from tests.real.processes import Server, llama, simulator
 from tests.real.registry import KEY
 from tests.real.recorder import Recorder, recorded
+from tests.support.raw_client import RawAnswer
 from tests.support.weir_process import WeirProcess, weir_process
 
 LOG_SECONDS = 5.0
@@ -36,7 +37,11 @@ heartbeats and the timing comment between events, heads that go before the first
 
 @dataclass(frozen=True, slots=True)
 class Setup:
-    """A server, what it was sent, and Weir in front of it: as shipped, and with everything added."""
+    """A server, and Weir in front of it: as shipped, and with everything added.
+
+    The recorder shows what the server is sent: by itself, and by Weir unless Weir has the server's connections for
+    itself (a relay in between would hide when the server closes them).
+    """
 
     server: Server
     recorder: Recorder
@@ -44,23 +49,22 @@ class Setup:
     everything: WeirProcess
 
 
-class Log:
-    """What a Weir's access log gets from now on."""
+def records(weir: WeirProcess, answers: Sequence[RawAnswer]) -> list[dict[str, Any]]:
+    """Return the access log's records of these answers, in their order, once they are there."""
+    wanted = [answer.header("x-weir-request-id") for answer in answers]
+    deadline = time.monotonic() + LOG_SECONDS
+    while True:
+        lines = weir.log_file.read_text(encoding="utf-8").splitlines() if weir.log_file.exists() else []
+        found = {record["request_id"]: record for record in map(json.loads, lines)}
+        if all(request_id in found for request_id in wanted):
+            return [found[request_id] for request_id in wanted if request_id is not None]
+        assert time.monotonic() < deadline, f"{len(wanted)} answers, {len(found)} records"
+        time.sleep(0.02)
 
-    def __init__(self, weir: WeirProcess) -> None:
-        self._file = weir.log_file
-        self._seen = len(self._lines())
 
-    def _lines(self) -> list[str]:
-        return self._file.read_text(encoding="utf-8").splitlines() if self._file.exists() else []
-
-    def records(self, count: int) -> list[dict[str, Any]]:
-        """Return the records so far, once there are `count`."""
-        deadline = time.monotonic() + LOG_SECONDS
-        while len(lines := self._lines()[self._seen :]) < count:
-            assert time.monotonic() < deadline, f"only {len(lines)} of {count} records"
-            time.sleep(0.02)
-        return [json.loads(line) for line in lines]
+def record(weir: WeirProcess, answer: RawAnswer) -> dict[str, Any]:
+    """Return the access log's record of an answer."""
+    return records(weir, [answer])[0]
 
 
 def origin_of(weir: WeirProcess) -> str:
@@ -75,9 +79,11 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("home")
 
 
-def _setup(server: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Setup]:
+def _setup(
+    server: Server, tmp_path_factory: pytest.TempPathFactory, is_recorded: bool = False
+) -> Iterator[Setup]:
     with recorded(server.url) as recorder:
-        upstream = f"{recorder.url}/v1"
+        upstream = f"{recorder.url if is_recorded else server.url}/v1"
         folders = tmp_path_factory.mktemp("shipped"), tmp_path_factory.mktemp("everything")
         with (
             weir_process(folders[0], upstream, "--policies", str(ROOT / "policies")) as shipped,
@@ -90,7 +96,7 @@ def _setup(server: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator
 def simulated(home: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Setup]:
     """The simulated provider with Weir in front."""
     with simulator(home) as server:
-        yield from _setup(server, tmp_path_factory)
+        yield from _setup(server, tmp_path_factory, is_recorded=True)
 
 
 @pytest.fixture(scope="session")

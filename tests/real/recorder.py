@@ -57,14 +57,13 @@ class _Parsing:
 
 
 class Recorder:
-    """The relay. `take` returns what has come since it was last asked, `connections` counts accepted ones."""
+    """The relay. `take` returns what has come since it was last asked."""
 
     def __init__(self, server_url: str) -> None:
         host, _, port = server_url.removeprefix("http://").partition(":")
         self._server = (host, int(port))
         self._listener = socket.create_server(("127.0.0.1", 0), backlog=256)
         self._listener.settimeout(ACCEPT_SECONDS)
-        self.connections = 0
         self._found: list[Request] = []
         self._sockets: set[socket.socket] = set()
         self._is_stopping = False
@@ -95,7 +94,6 @@ class Recorder:
                 caller, _ = self._listener.accept()
             except TimeoutError:
                 continue
-            self.connections += 1
             server = socket.create_connection(self._server)
             for end in (caller, server):
                 end.settimeout(None)
@@ -111,7 +109,7 @@ class Recorder:
                 if parsing is not None:
                     parsing.parser.feed_data(data)
                 sink.sendall(data)
-        except OSError:
+        except (OSError, httptools.HttpParserUpgrade):
             pass
         for end in (source, sink):
             self._sockets.discard(end)

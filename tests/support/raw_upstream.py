@@ -19,6 +19,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
+SCRIPT_END_SECONDS = 1.0
 ACCEPT_SECONDS = 0.1
 
 
@@ -174,6 +175,7 @@ class RawUpstream:
         self._listener.settimeout(ACCEPT_SECONDS)
         self._is_stopping = False
         self._sockets: set[socket.socket] = set()
+        self._serving: list[threading.Thread] = []
         self._lock = threading.Lock()
         self._thread = threading.Thread(target=self._accept, name="raw upstream", daemon=True)
         self._thread.start()
@@ -194,6 +196,9 @@ class RawUpstream:
                 sock.shutdown(socket.SHUT_RDWR)
             except OSError:
                 pass
+        # What a script notes down last must be there when the block has ended.
+        for thread in self._serving:
+            thread.join(SCRIPT_END_SECONDS)
 
     @property
     def port(self) -> int:
@@ -226,7 +231,9 @@ class RawUpstream:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             with self._lock:
                 self._sockets.add(sock)
-            threading.Thread(target=self._serve, args=(sock, self.connections), daemon=True).start()
+            thread = threading.Thread(target=self._serve, args=(sock, self.connections), daemon=True)
+            self._serving.append(thread)
+            thread.start()
 
     def _serve(self, sock: socket.socket, connection: int) -> None:
         buffer = b""

@@ -54,7 +54,7 @@ class WeirProcess:
 
     def _address(self, announcement: str) -> tuple[str, int]:
         line = next(line for line in self.lines if announcement in line)
-        host, _, port = line.split("http://", 1)[1].strip().rpartition(":")
+        host, _, port = line.split("http://", 1)[1].split()[0].rpartition(":")
         return host, int(port)
 
     @property

@@ -28,11 +28,12 @@ class Config:
     similarity: float = field(
         default=0.9,
         metadata={
-            "help": "Share of word triples in common from which two passages are the same; 1 is exact ones only."
+            "help": "From which share of common word triples two passages are the same; 1: only exact ones."
         },
     )
     top_k: int | None = field(
-        default=None, metadata={"help": "How many passages of one list stay, the best, where they have scores."}
+        default=None,
+        metadata={"help": "How many passages of one list stay, the best, where they have scores."},
     )
     min_score: float | None = field(
         default=None, metadata={"help": "Lowest score of a passage that stays, where it has one."}

@@ -20,7 +20,11 @@ from proxy.steps.dedupe_context.likeness import Passage
 _START = re.compile(r"\[[ \t\r\n]*[{\"]")
 _MOST_FAILURES = 4
 _MOST_ARRAYS = 64
-_READER = json.JSONDecoder(strict=False)
+_READER = json.JSONDecoder()
+_HIGHEST_SCORE = 1e300
+# One search of a compiled pattern holds the interpreter, so long texts are searched in pieces.
+_PIECE_CHARS = 65_536
+_LONGEST_INDENT = 256
 
 _TEXTS = ("text", "content", "page_content", "passage", "chunk", "chunk_text", "snippet", "body", "document")
 _SCORES = (
@@ -57,23 +61,29 @@ class JsonList(msgspec.Struct, frozen=True):
 
 def json_lists(text: str) -> Iterator[JsonList]:
     """Yield the arrays of passages in a text. A text with many brackets that begin no JSON is given up."""
-    failures = arrays = position = 0
-    while (start := _START.search(text, position)) is not None:
+    failures = arrays = 0
+    start = _next_start(text, 0)
+    while start >= 0 and failures < _MOST_FAILURES and arrays < _MOST_ARRAYS:
         try:
-            value, end = _READER.raw_decode(text, start.start())
+            value, end = _READER.raw_decode(text, start)
         except (ValueError, RecursionError):
             failures += 1
-            position = start.start() + 1
-            if failures == _MOST_FAILURES:
-                return
+            start = _next_start(text, start + 1)
             continue
-        position = end
         arrays += 1
         elements = tuple(_elements(value)) if isinstance(value, list) else ()
         if elements:
-            yield JsonList(start.start(), end, elements)
-        if arrays == _MOST_ARRAYS:
-            return
+            yield JsonList(start, end, elements)
+        start = _next_start(text, end)
+
+
+def _next_start(text: str, position: int) -> int:
+    while position < len(text):
+        match = _START.search(text, position, position + _PIECE_CHARS)
+        if match is not None:
+            return match.start()
+        position += _PIECE_CHARS - _LONGEST_INDENT
+    return -1
 
 
 def without_elements(text: str, found: JsonList, dropped: Collection[int]) -> str:
@@ -110,10 +120,16 @@ def _significant(fields: Mapping[str, Any]) -> str:
 
 
 def _score(value: Mapping[str, Any]) -> float | None:
-    metadata = next((value[name] for name in _METADATA if isinstance(value.get(name), dict)), {})
+    metadata: Mapping[str, Any] = next(
+        (value[name] for name in _METADATA if isinstance(value.get(name), dict)), {}
+    )
     for holder in (value, metadata):
         for name in _SCORES:
             score = holder.get(name)
-            if isinstance(score, (int, float)) and not isinstance(score, bool) and score == score:
+            if (
+                isinstance(score, (int, float))
+                and not isinstance(score, bool)
+                and abs(score) < _HIGHEST_SCORE
+            ):
                 return float(score)
     return None

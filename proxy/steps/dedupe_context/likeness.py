@@ -1,16 +1,16 @@
 """Which passages say the same: exactly, or nearly by the word triples that they have in common.
 
-Owns what "the same" means, and finds it without comparing everything with everything: sets that are alike to
-a degree share one of their few smallest hashes (prefix filtering: Chaudhuri et al., "A primitive operator
-for similarity joins", 2006), so only passages that share such a hash are compared, and at most a few.
-Work is linear in the text. Nothing here is random, and hashes are the same in every process.
+Owns what "the same" means, and finds it without comparing everything with everything: of two sets that are
+alike to a degree, the few greatest elements of one are among those of the other at least once (prefix
+filtering: Chaudhuri et al., "A primitive operator for similarity joins", 2006), so only passages that share
+one of these are compared, and at most a few. Work is linear in the text. Nothing is random: words are numbered
+in the order in which they come, so that every process finds the same, and rare ones are the greatest.
 """
 
 from __future__ import annotations
 
 import math
 import re
-import zlib
 from collections import Counter
 from collections.abc import Collection, Sequence
 
@@ -22,17 +22,17 @@ LONGEST_NEAR_CHARS = 32_768
 _MOST_COMPARED = 8
 _MOST_SHARING = 16
 _SHINGLE_WORDS = 3
-_MASK = (1 << 61) - 1
-_FACTOR = 0x1F3A5C7D9B2E4F61
+_WORD_BITS = 30
 
 _BLANK_LINE = re.compile(r"\n[ \t\r]*\n")
 # Chinese and Japanese put no spaces between words: each of their characters counts as one.
 _WORD = re.compile(r"[\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff]|[^\s\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff]+")
 _AROUND_WORDS = ".,;:!?\"'()[]{}*_`«»“”„‘’…·•。、，．！？：；（）「」『』【】"
+_BETWEEN_WORDS = str.maketrans(dict.fromkeys(';:!?"()[]{}*_`\n\t\r', " "))
 # One of these more or less turns a statement into its opposite, whatever else is the same.
 _TURNING = frozenset(
-    "not no never none nor neither without except unless cannot nicht kein keine keinen nie ohne außer ne pas "
-    "jamais sans aucun nunca sin ningún não sem nenhum non mai senza niet geen nooit не нет никогда без "
+    "not no never none nor neither without except unless cannot nicht kein keine keinen nie ohne außer ne "
+    "pas jamais sans aucun nunca sin ningún não sem nenhum non mai senza niet geen nooit не нет никогда без "
     "不 没 無 未 非".split()
 )
 
@@ -65,7 +65,7 @@ class Seen:
         self._exact: dict[tuple[str, str], int] = {}
         self._near: dict[int, _Kept] = {}
         self._sharing: dict[int, list[int]] = {}
-        self._codes: dict[str, int] = {}
+        self._words: dict[str, int] = {}
         self._gone: set[int] = set()
         self._count = 0
 
@@ -80,7 +80,7 @@ class Seen:
             paragraphs = [words for part in _BLANK_LINE.split(passage.text) if (words := _words(part))]
             shingles = [self._shingles(words) for words in paragraphs]
             whole = frozenset[int]().union(*shingles)
-            prefix = sorted(whole)[: self._prefix_length(len(whole))]
+            prefix = sorted(whole, reverse=True)[: self._prefix_length(len(whole))]
             kept = _Kept(passage.rest, whole, frozenset().union(*paragraphs))
             like = self._alike(kept, shingles, prefix)
             if like is not None:
@@ -101,9 +101,7 @@ class Seen:
             if len(sharing) < _MOST_SHARING:
                 sharing.append(number)
 
-    def _alike(
-        self, new: _Kept, paragraphs: Sequence[frozenset[int]], prefix: Sequence[int]
-    ) -> int | None:
+    def _alike(self, new: _Kept, paragraphs: Sequence[frozenset[int]], prefix: Sequence[int]) -> int | None:
         shared = Counter(number for value in prefix for number in self._sharing.get(value, ()))
         # Most in common first; of equals the earliest, because counters keep the order of first sight.
         for number, _ in shared.most_common(_MOST_COMPARED):
@@ -124,28 +122,22 @@ class Seen:
         extra = new.words - known.words
         if any(word in _TURNING or word.endswith(("n't", "n’t")) or _has_digit(word) for word in extra):
             return False
-        return all(
-            len(known.shingles & part) >= self._similarity * len(part) for part in paragraphs
-        )
+        return all(len(known.shingles & part) >= self._similarity * len(part) for part in paragraphs)
 
     def _prefix_length(self, size: int) -> int:
         return size - math.ceil(self._similarity * size) + 1
 
     def _shingles(self, words: Sequence[str]) -> frozenset[int]:
-        codes = [self._code(word) for word in words]
+        known = self._words
+        codes = [known.setdefault(word, len(known) + 1) for word in words]
         if len(codes) < _SHINGLE_WORDS:
             codes += [0] * (_SHINGLE_WORDS - len(codes))
         return frozenset(
-            ((first * _FACTOR + second) * _FACTOR + third) & _MASK
-            for first, second, third in zip(codes, codes[1:], codes[2:], strict=False)
+            [
+                (first << 2 * _WORD_BITS) | (second << _WORD_BITS) | third
+                for first, second, third in zip(codes, codes[1:], codes[2:], strict=False)
+            ]
         )
-
-    def _code(self, word: str) -> int:
-        code = self._codes.get(word)
-        if code is None:
-            raw = word.encode("utf-8", "surrogatepass")
-            code = self._codes[word] = (zlib.crc32(raw) << 32 | zlib.adler32(raw)) + 1
-        return code
 
 
 def _squeezed(passage: Passage) -> str:
@@ -155,8 +147,11 @@ def _squeezed(passage: Passage) -> str:
 
 def _words(text: str) -> list[str]:
     folded = text.casefold()
-    words = folded.split() if folded.isascii() else _WORD.findall(folded)
-    return [word.strip(_AROUND_WORDS) or word for word in words]
+    if not folded.isascii():
+        return [word.strip(_AROUND_WORDS) or word for word in _WORD.findall(folded)]
+    # The same for ASCII, several times faster; full stops and commas inside of numbers stay.
+    spaced = f"{folded} ".translate(_BETWEEN_WORDS)
+    return spaced.replace(". ", " ").replace(", ", " ").split()
 
 
 def _has_digit(word: str) -> bool:

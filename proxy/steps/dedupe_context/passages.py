@@ -20,18 +20,21 @@ _TAGS = ("document", "doc", "passage", "chunk", "search_result", "snippet")
 _SPACE = " \t\r\n"
 
 _LABEL = re.compile(
-    r"^[ \t]{0,3}(?:#{1,6} |\*\*|[-*] )?"
+    r"^[ \t]{0,3}+(?:#{1,6} |\*\*|[-*] )?"
     r"(?:\[\^?(?:[A-Za-z]{1,12}[ #_-]?)?\d{1,4}\]"
     r"|(?i:source|document|doc|passage|chunk|excerpt|context|snippet|reference)[ \t]?[#(\[]?\d{1,4}\b[)\]]?)",
     re.MULTILINE,
 )
 _BEHIND_LABEL = " \t\r\n:.)–—-*]"
-_RULE = re.compile(r"^[ \t]*(?:-{3,}|\*{3,}|_{3,}|={3,})[ \t\r]*$", re.MULTILINE)
-_FENCE = re.compile(r"^[ \t]*(?:```|~~~)", re.MULTILINE)
+_RULE = re.compile(r"^[ \t]{0,3}+(?:-{3,}+|\*{3,}+|_{3,}+|={3,}+)[ \t\r]*+$", re.MULTILINE)
+_FENCE = re.compile(r"^[ \t]{0,12}+(?:```|~~~)", re.MULTILINE)
 _SCORE = re.compile(
     r"[(\[]?\b(?i:score|relevance|similarity)[ \t]*[:=][ \t]*[\"']?(\d{1,6}(?:\.\d{1,18})?)[\"']?[)\]]?,?"
 )
+_SCORE_WORDS = ("score", "relevance", "similarity")
 _SCORE_WITHIN_CHARS = 200
+# One search of a compiled pattern holds the interpreter, so long texts are searched in pieces.
+_PIECE_CHARS = 65_536
 
 
 class Found(msgspec.Struct, frozen=True):
@@ -66,10 +69,10 @@ def read_passages(text: str, config: Config) -> Layout:
     found = _tagged(text)
     if found:
         return Layout(found)
-    labels = [(match.start(), match.end()) for match in _LABEL.finditer(text)]
+    labels = _all_lines(_LABEL, text)
     if labels:
         return _labelled(text, labels)
-    rules = [(match.start(), match.end()) for match in _RULE.finditer(text)]
+    rules = _all_lines(_RULE, text)
     # Rules also part the documents of a YAML file: there only what is equal may be taken for a repetition.
     return _separated(text, _outside_fences(text, rules), is_exact=True) if rules else Layout()
 
@@ -95,7 +98,7 @@ def _elements(text: str, name: str) -> Iterator[Found]:
         inner = text.find(">", start, close) + 1 if start is not None else 0
         position = close + len(closing)
         if start is not None and inner:
-            score = _SCORE.search(text, start, inner)
+            score = _score_within(text, start, inner)
             yield Found(start, inner, position, Passage(text[inner:close].strip()), _score_of(score))
 
 
@@ -123,7 +126,7 @@ def _labelled(text: str, labels: Sequence[tuple[int, int]]) -> Layout:
             continue
         line_end = text.find("\n", label_end, limit)
         head_end = min(limit if line_end < 0 else line_end, label_end + _SCORE_WITHIN_CHARS)
-        match = _SCORE.search(text, label_end, head_end)
+        match = _score_within(text, label_end, head_end)
         words = text[body:end]
         if match is not None:
             words = (text[label_end : match.start()] + text[match.end() : end]).lstrip(_BEHIND_LABEL)
@@ -173,7 +176,7 @@ def _lines_that_fit(text: str, pattern: str) -> list[tuple[int, int]]:
 
 
 def _outside_fences(text: str, lines: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-    fences = [match.start() for match in _FENCE.finditer(text)]
+    fences = [start for start, _ in _all_lines(_FENCE, text)]
     outside = []
     passed = 0
     for start, end in lines:
@@ -184,6 +187,17 @@ def _outside_fences(text: str, lines: Sequence[tuple[int, int]]) -> list[tuple[i
     return outside
 
 
+def _all_lines(pattern: re.Pattern[str], text: str) -> list[tuple[int, int]]:
+    """Return start and end of every match of a pattern that begins with a line."""
+    found: list[tuple[int, int]] = []
+    start = 0
+    while start < len(text):
+        end = text.find("\n", start + _PIECE_CHARS) + 1 or len(text)
+        found += [match.span() for match in pattern.finditer(text, start, end)]
+        start = end
+    return found
+
+
 def _lines(text: str) -> Iterator[tuple[int, str]]:
     start = 0
     while start < len(text):
@@ -191,6 +205,11 @@ def _lines(text: str) -> Iterator[tuple[int, str]]:
         end = len(text) if end < 0 else end
         yield start, text[start:end]
         start = end + 1
+
+
+def _score_within(text: str, start: int, end: int) -> re.Match[str] | None:
+    head = text[start:end].lower()
+    return _SCORE.search(text, start, end) if any(word in head for word in _SCORE_WORDS) else None
 
 
 def _score_of(match: re.Match[str] | None) -> float | None:

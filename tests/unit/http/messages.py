@@ -30,15 +30,17 @@ class Message:
 
 
 def _bytes_of(characters: bytes, most: int, least: int = 0) -> st.SearchStrategy[bytes]:
-    return st.lists(st.sampled_from(characters), min_size=least, max_size=most).map(bytes)
+    # One draw of bytes is several times faster than a list of drawn characters.
+    return st.binary(min_size=least, max_size=most).map(
+        lambda raw: bytes(characters[byte % len(characters)] for byte in raw)
+    )
 
 
 _names = _bytes_of(TOKEN_CHARS, 12, 1).filter(lambda name: name.lower() not in SPECIAL_NAMES)
 _values = _bytes_of(bytes(range(0x21, 0x7F)) + bytes(range(0x80, 0x100)) + b" \t", 20).map(
     lambda value: value.strip(b" \t")
 )
-_pairs = st.lists(st.tuples(_names, _values), max_size=6)
-_sizes = st.lists(st.integers(1, 40), max_size=5)
+_pairs = st.lists(st.tuples(_names, _values), max_size=4)
 
 
 @st.composite
@@ -47,11 +49,10 @@ def _bodies(draw: st.DrawFn, may_be_absent: bool = True) -> tuple[list[Pair], by
     kind = draw(st.sampled_from(["none", "length", "chunked"] if may_be_absent else ["length", "chunked"]))
     if kind == "none":
         return [], b"", b""
-    sizes = draw(_sizes)
-    pieces = [draw(st.binary(min_size=size, max_size=size)) for size in sizes]
-    body = b"".join(pieces)
+    body = draw(st.binary(max_size=100))
     if kind == "length":
         return [(b"Content-Length", b"%d" % len(body))], body, body
+    pieces = cut(body, *draw(st.lists(st.integers(0, 100), max_size=4)))
     extension = draw(st.sampled_from([b"", b";a", b';name="quoted text"', b";a=1;b=2"]))
     wire = b"".join(b"%x%b\r\n%b\r\n" % (len(piece), extension, piece) for piece in pieces)
     trailers = draw(_pairs) if draw(st.booleans()) else []
@@ -70,8 +71,8 @@ def requests(draw: st.DrawFn) -> Message:
     method = draw(st.sampled_from([b"GET", b"POST", b"PUT", b"DELETE", b"PATCH", b"OPTIONS", b"HEAD"]))
     target = b"/" + draw(_bytes_of(TARGET_CHARS, 30))
     framing, wire, body = draw(_bodies())
-    headers = [(b"Host", b"weir.test"), *draw(_pairs), *framing]
-    headers = draw(st.permutations(headers))
+    headers = [*draw(_pairs), (b"Host", b"weir.test")]
+    headers[draw(st.integers(0, len(headers))) : 0] = framing
     raw = _written(b"%b %b HTTP/1.1" % (method, target), headers, draw(st.sampled_from([b"", b" ", b" \t "])))
     return Message(raw + wire, (method, target), tuple(headers), body)
 
@@ -82,7 +83,8 @@ def responses(draw: st.DrawFn) -> Message:
     status = draw(st.sampled_from([b"200", b"201", b"299", b"400", b"404", b"429", b"500", b"503", b"599"]))
     reason = draw(st.sampled_from([b"OK", b"", b"Two words", b"Au\xdfer Betrieb"]))
     framing, wire, body = draw(_bodies(may_be_absent=False))
-    headers = draw(st.permutations([*draw(_pairs), *framing]))
+    headers = draw(_pairs)
+    headers[draw(st.integers(0, len(headers))) : 0] = framing
     raw = _written(b"HTTP/1.1 %b %b" % (status, reason), headers, draw(st.sampled_from([b"", b" ", b"  "])))
     interim = b"HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n" * draw(st.integers(0, 2))
     return Message(interim + raw + wire, (status, reason), tuple(headers), body)
@@ -96,7 +98,7 @@ def cuts(data: bytes) -> st.SearchStrategy[list[bytes]]:
 
 def cut(data: bytes, *places: int) -> list[bytes]:
     """Cut `data` at these places; empty pieces are left out, since no read is empty."""
-    edges = [0, *sorted(set(places)), len(data)]
+    edges = [0, *sorted({min(place, len(data)) for place in places}), len(data)]
     return [data[start:end] for start, end in zip(edges, edges[1:], strict=False) if start < end]
 
 
