@@ -80,12 +80,21 @@ def _inflate(body: bytes, max_bytes: int, window_bits: int) -> bytes:
 
 def _zstd(body: bytes, max_bytes: int) -> bytes:
     zstandard = importlib.import_module("zstandard")
+    decompressor = zstandard.ZstdDecompressor(max_window_size=2**27)
     plain = b""
-    reader = zstandard.ZstdDecompressor(max_window_size=2**27).stream_reader(body, read_across_frames=True)
+    reader = decompressor.stream_reader(body, read_across_frames=True)
     while piece := reader.read(_STEP_BYTES):
         plain += piece
         if len(plain) > max_bytes:
             raise _too_large()
+    # The bounded reader takes a cut-off frame for a whole one. Now that the size is known to be within the
+    # bound, the reader that tells, and has none, may look.
+    while body:
+        frame = decompressor.decompressobj()
+        frame.decompress(body)
+        if not frame.eof:
+            raise ValueError("truncated")
+        body = frame.unused_data
     return plain
 
 
@@ -93,12 +102,14 @@ def _brotli(body: bytes, max_bytes: int) -> bytes:
     brotli = importlib.import_module("brotli")
     decoder = brotli.Decompressor()
     plain = b""
-    for start in range(0, len(body), 1024):
-        plain += decoder.process(body[start : start + 1024])
+    while not decoder.is_finished():
+        piece = decoder.process(body, output_buffer_limit=_STEP_BYTES)
+        plain += piece
         if len(plain) > max_bytes:
             raise _too_large()
-    if not decoder.is_finished():
-        raise ValueError("truncated")
+        if not piece and not body:
+            raise ValueError("truncated")
+        body = b""
     return plain
 
 

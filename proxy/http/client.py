@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 from dataclasses import dataclass
 from typing import Protocol, cast
 
@@ -26,6 +27,7 @@ from proxy.http.head import ResponseHead
 from proxy.http.limits import ClientLimits
 from proxy.http.response_reader import ResponseReader
 
+_KEPT_SECONDS = re.compile(rb"\btimeout\s*=\s*\"?(\d{1,9})")
 _log = logging.getLogger("weir")
 
 
@@ -125,6 +127,14 @@ class ClientConnection(asyncio.Protocol):
         """Whether the last answer was chunked."""
         head = self._reader.head
         return head is not None and b"transfer-encoding" in head.fields
+
+    @property
+    def keep_alive_seconds(self) -> float | None:
+        """How long the last answer's `Keep-Alive` field says that the server keeps an unused connection."""
+        head = self._reader.head
+        said = None if head is None else head.fields.get(b"keep-alive")
+        found = None if said is None else _KEPT_SECONDS.search(said)
+        return None if found is None else float(found[1])
 
     # --- the sender's side ----------------------------------------------------------------------------
 
@@ -266,10 +276,12 @@ class ClientConnection(asyncio.Protocol):
         handler, self.handler = self.handler, None
         head = self._reader.head
         self.deadline = NEVER
+        is_taken = not self.transport.get_write_buffer_size()
         may_reuse = (
             head is not None
             and head.keep_alive
             and self._is_request_sent
+            and is_taken
             and not self._reader.until_close
             and self._reader.failure is None
             and not self.is_closed
@@ -279,8 +291,11 @@ class ClientConnection(asyncio.Protocol):
             if not self.transport.is_reading():
                 self.transport.resume_reading()
             self._owner.released(self)
-        else:
+        elif is_taken:
             self.transport.close()
+        else:
+            # Closing would wait for an upstream to read what it has answered already.
+            self.transport.abort()
         if handler is not None:
             handler.response_ended()
 
@@ -297,7 +312,8 @@ class ClientConnection(asyncio.Protocol):
                 UPSTREAM_CLOSED, "The upstream closed the connection in the middle of its answer."
             )
         message = "The upstream closed the connection without an answer."
-        return ProxyError(UPSTREAM_CLOSED, message, retryable=self.is_reused and not self._may_have_arrived())
+        may_have_begun = self._reader.has_begun or self._may_have_arrived()
+        return ProxyError(UPSTREAM_CLOSED, message, retryable=self.is_reused and not may_have_begun)
 
     def closed_before_use(self) -> ProxyError:
         """Return the failure of a connection that closed before a request could be sent."""

@@ -170,7 +170,7 @@ def _refuse_ambiguous(head: RequestHead) -> None:
 
 
 def _is_websocket(head: RequestHead) -> bool:
-    """Tell a handshake (RFC 6455 section 4.1) from a request that only looks like one and may carry a body."""
+    """Tell a handshake (RFC 6455 section 4.1) from what only looks like one and may carry a body."""
     return head.method == b"GET" and head.fields.get(b"upgrade", b"").lower() == b"websocket"
 
 

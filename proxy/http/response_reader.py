@@ -54,6 +54,11 @@ class ResponseReader:
         self.is_ended = False
         self.until_close = False
 
+    @property
+    def has_begun(self) -> bool:
+        """Whether any byte of the expected response has come."""
+        return self.head is not None or self._head_bytes > 0
+
     def feed(self, data: bytes) -> None:
         """Read `data`."""
         self._head_bytes += len(data)

@@ -229,7 +229,7 @@ class ServerConnection(asyncio.Protocol):
             handler.request_ended()
 
     def _await_body(self) -> None:
-        """The rest of the body is due, unless it is complete or cannot come; a write stall counts before it."""
+        """The rest of the body is due, unless it is complete or cannot come; a write stall comes first."""
         if self._is_write_paused:
             return
         if self._is_request_done or self._is_paused_by_handler:

@@ -1,9 +1,12 @@
 """Connections to one upstream, kept between requests and bounded where the policy bounds them.
 
 The most recently used idle connection is taken first. An upstream that closes an idle connection removes it
-at once; what slips through is the lanes' retry rule's business. Some servers (llama.cpp's) close after each chunked
-answer without saying so, and a request sent in that moment is lost: the first such answers of an upstream show
-what it does, and where it closes, no connection is used again before it has stood for a while.
+at once; what slips through is the lanes' retry rule's business.
+
+A request that meets a server which is just closing may have been taken by its machine and is then lost.
+So a connection is not kept as long as a `Keep-Alive` field says that the server does. And since some servers
+with that field close after every chunked answer all the same (llama.cpp's), their first such answers show what
+they do: where they close, no connection is used again before it has stood for a while.
 """
 
 from __future__ import annotations
@@ -24,6 +27,7 @@ from proxy.upstream.target import Target
 _log = logging.getLogger("weir")
 _MAX_WAITING = 10_000
 _IDLE_SECONDS = 300.0
+_KEEP_ALIVE_MARGIN_SECONDS = 1.0
 _SETTLE_SECONDS = 0.1
 _PROBES = 8
 
@@ -174,14 +178,16 @@ class Pool:
 
     def released(self, connection: ClientConnection) -> None:
         """Take a connection back."""
-        if self._outlasts_chunks is not True and connection.ended_in_chunks and self._must_settle():
+        if self._outlasts_chunks is not True and connection.ended_in_chunks and self._must_settle(connection):
             self._settling[connection] = self._loop.call_later(_SETTLE_SECONDS, self._settled, connection)
         else:
             self._give(connection)
 
-    def _must_settle(self) -> bool:
+    def _must_settle(self, connection: ClientConnection) -> bool:
         """Tell whether a connection is to prove itself; a few are enough to learn what the upstream does."""
-        return self._outlasts_chunks is False or len(self._settling) < _PROBES
+        if self._outlasts_chunks is None:
+            return connection.keep_alive_seconds is not None and len(self._settling) < _PROBES
+        return True
 
     def _settled(self, connection: ClientConnection) -> None:
         del self._settling[connection]
@@ -197,7 +203,7 @@ class Pool:
         if self._is_closed:
             connection.transport.close()
             return
-        connection.deadline = self._deadlines.after(_IDLE_SECONDS)
+        connection.deadline = self._deadlines.after(_idle_seconds(connection.keep_alive_seconds))
         self._idle.append(connection)
 
     def lost(self, connection: ClientConnection) -> None:
@@ -222,3 +228,10 @@ class Pool:
         self._is_closed = True
         for connection in (*self._idle, *self._settling):
             connection.transport.close()
+
+
+def _idle_seconds(kept_seconds: float | None) -> float:
+    """Return how long to keep a connection that its server keeps for `kept_seconds`."""
+    if kept_seconds is None:
+        return _IDLE_SECONDS
+    return min(_IDLE_SECONDS, max(kept_seconds - _KEEP_ALIVE_MARGIN_SECONDS, kept_seconds / 2))

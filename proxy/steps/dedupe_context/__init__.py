@@ -26,9 +26,10 @@ from proxy.dialects.conversation import (
     read_conversation,
 )
 from proxy.dialects.prefix_keys import prefix_keys
+from proxy.dialects.text_holders import Holder, with_holders
 from proxy.steps.dedupe_context.config import Config
 from proxy.steps.dedupe_context.edits import Edits, edited
-from proxy.steps.dedupe_context.holders import PLAIN_FIELDS, Holder, holders_of, plain_holders, replaced
+from proxy.steps.dedupe_context.holders import PLAIN_FIELDS, holders_of, plain_holders
 from proxy.steps.step import Outcome, Step, StepContext, skipped, unchanged
 
 __all__ = ["STEP", "Config", "apply"]
@@ -65,24 +66,23 @@ def _in_conversation(
 ) -> Outcome:
     is_everything = config.scope == "all"
     holders = holders_of(conversation, document, context.dialect, is_everything=is_everything)
-    marked = (
-        len(holders)
-        if document.get("cache_control") not in (None, b"null")
-        else _marked(holders, conversation)
-    )
+    marked = _marked(document, holders, conversation)
     if holders and marked == len(holders):
         return skipped(document, "all of it is in a prefix that the caller marked as cached")
     edits = edited(holders, config, marked, is_shared=is_everything)
-    if edits.raws:
-        as_written = _sent_as_written(document, conversation, holders, edits, context)
-        if as_written > marked:
-            edits = edited(holders, config, as_written, is_shared=is_everything)
+    if not edits.raws:
+        return unchanged(document)
+    as_written = _sent_as_written(document, conversation, holders, edits, context)
+    if as_written > marked:
+        edits = edited(holders, config, as_written, is_shared=is_everything)
     outcome = _outcome(document, holders, edits, [*conversation.fixed, *conversation.raws], context)
-    return _remembered(outcome, context) if outcome.status is StepStatus.APPLIED else outcome
+    return _remembered(outcome, context)
 
 
-def _marked(holders: Sequence[Holder], conversation: Conversation) -> int:
+def _marked(document: Document, holders: Sequence[Holder], conversation: Conversation) -> int:
     """Return how many leading holders are in a prefix that the caller marked as cached."""
+    if document.get("cache_control") not in (None, b"null"):
+        return len(holders)
     until = conversation.marked_until()
     if until:
         return _leading(holders, until)
@@ -166,7 +166,7 @@ def _outcome(
 
 
 def _replaced(document: Document, holders: Sequence[Holder], raws: Mapping[int, bytes]) -> Document:
-    return replaced(
+    return with_holders(
         document, {(holders[number].field, holders[number].index): raw for number, raw in raws.items()}
     )
 

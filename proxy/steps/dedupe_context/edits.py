@@ -10,9 +10,9 @@ from collections.abc import Collection, Sequence
 import msgspec
 
 from proxy.core.json_edits import Path
+from proxy.dialects.text_holders import Holder, can_go, list_of
 from proxy.dialects.text_parts import TextPart
 from proxy.steps.dedupe_context.config import Config
-from proxy.steps.dedupe_context.holders import Holder, can_go, list_length, list_of, with_parts
 from proxy.steps.dedupe_context.likeness import Seen
 from proxy.steps.dedupe_context.sift import Tally, sift
 
@@ -73,11 +73,11 @@ def _sifted(holder: Holder, seen: Seen, config: Config, *, is_fixed: bool) -> tu
             is_reshaped |= sifted.is_reshaped
         elif sifted.text != text and can_go(part):
             gone[part] = sifted.tally
-    for part in _of_emptied_lists(holder.raw, gone):
+    for part in _of_emptied_lists(holder, gone):
         del gone[part]
     for lost in gone.values():
         tally.add(lost)
-    return with_parts(holder.raw, edits, gone), tally, is_reshaped
+    return holder.with_parts(edits, gone), tally, is_reshaped
 
 
 def _repeats(part: TextPart, text: str, whole: set[str], config: Config) -> bool:
@@ -91,9 +91,11 @@ def _repeats(part: TextPart, text: str, whole: set[str], config: Config) -> bool
     return False
 
 
-def _of_emptied_lists(raw: bytes, gone: Collection[TextPart]) -> list[TextPart]:
+def _of_emptied_lists(holder: Holder, gone: Collection[TextPart]) -> list[TextPart]:
     """Return the parts that have to stay, because nothing would be left beside them."""
     by_list: dict[Path, list[TextPart]] = {}
     for part in gone:
         by_list.setdefault(list_of(part), []).append(part)
-    return [part for parts in by_list.values() if len(parts) == list_length(raw, parts[0]) for part in parts]
+    return [
+        part for parts in by_list.values() if len(parts) == holder.list_length(parts[0]) for part in parts
+    ]

@@ -3,8 +3,8 @@
 Owns what "the same" means, and finds it without comparing everything with everything: of two sets that are
 alike to a degree, the few greatest elements of one are among those of the other at least once (prefix
 filtering: Chaudhuri et al., "A primitive operator for similarity joins", 2006), so only passages that share
-one of these are compared, and at most a few. Work is linear in the text. Nothing is random: words are numbered
-in the order in which they come, so that every process finds the same, and rare ones are the greatest.
+one of these are compared, and at most a few. Work is linear in the text. Nothing is random: words are
+numbered in the order in which they come, so every process finds the same, and the rare ones are the greatest.
 """
 
 from __future__ import annotations

@@ -70,19 +70,21 @@ def sift(text: str, seen: Seen, config: Config, *, is_fixed: bool = False) -> Si
     if not judged:
         layout = read_passages(text, config)
         judged = len(layout.found)
-        ranges = _ranges(text, layout, seen, config, tally, is_fixed=is_fixed) if judged else []
-        is_last_cut = bool(ranges) and ranges[-1][0] == layout.found[-1].start
-        kept = 0 if is_last_cut else judged - len(ranges)
-        cuts = [_widened(text, start, end) for start, end in ranges]
+        ranges = _ranges(text, layout, seen, config, tally, is_fixed=is_fixed) if judged else {}
+        left = [found for place, found in enumerate(layout.found) if place not in ranges]
+        # The last one that is left may now be read as beginning with another.
+        kept = len(left) if _end_of_repetition(text, left, config) is None else 0
+        cuts = [_widened(text, *ranges[place]) for place in sorted(ranges)]
     return Sifted(_without(text, cuts) if cuts else text, tally, judged > 0, bool(cuts) and not kept)
 
 
 def _ranges(
     text: str, layout: Layout, seen: Seen, config: Config, tally: Tally, *, is_fixed: bool
-) -> list[tuple[int, int]]:
-    """Return from where to where passages go, in order."""
+) -> dict[int, tuple[int, int]]:
+    """Return which passages go, by place, and from where to where."""
     found = layout.found
-    repeated = None if is_fixed else _end_of_repetition(text, found, config)
+    is_open = found[-1].is_open and not is_fixed
+    repeated = _end_of_repetition(text, found, config) if is_open else None
     closed = found[:-1] if repeated is not None else found
     of_preamble = set() if is_fixed else _in_preamble(text, layout, closed, config)
     others = [place for place in range(len(closed)) if place not in of_preamble]
@@ -91,11 +93,11 @@ def _ranges(
         for place in others
     ]
     gone = of_preamble.union(others[index] for index in _gone(candidates, seen, config, tally))
-    ranges = [(found[place].start, found[place].end) for place in sorted(gone)]
+    ranges = {place: (found[place].start, found[place].end) for place in gone}
     tally.duplicates += len(of_preamble)
     if repeated is not None:
         tally.duplicates += 1
-        ranges.append((found[-1].start, repeated))
+        ranges[len(closed)] = (found[-1].start, repeated)
     return ranges
 
 
@@ -152,9 +154,9 @@ def _end_of_repetition(text: str, found: Sequence[Found], config: Config) -> int
 
     Nothing marks that end: what follows may be the question. Only equal words can tell.
     """
-    last = found[-1]
-    if not last.is_open or last.score is not None:
+    if not found or found[-1].score is not None:
         return None
+    last = found[-1]
     longest = 0
     for earlier in found[:-1]:
         length = earlier.end - earlier.body

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 
 from hypothesis import strategies as st
 
@@ -93,17 +94,22 @@ def responses(draw: st.DrawFn) -> Message:
 def cuts(data: bytes) -> st.SearchStrategy[list[bytes]]:
     """Draw a way to cut `data` into reads: few, many, or one byte each."""
     places = st.lists(st.integers(0, len(data)), max_size=12)
-    return st.one_of(places.map(lambda at: cut(data, *at)), st.just([data[i : i + 1] for i in range(len(data))]))
+    return st.one_of(places.map(lambda at: cut(data, *at)), st.just(single_bytes(data)))
 
 
 def cut(data: bytes, *places: int) -> list[bytes]:
     """Cut `data` at these places; empty pieces are left out, since no read is empty."""
     edges = [0, *sorted({min(place, len(data)) for place in places}), len(data)]
-    return [data[start:end] for start, end in zip(edges, edges[1:], strict=False) if start < end]
+    return [data[start:end] for start, end in pairwise(edges) if start < end]
 
 
 def every_cut(data: bytes) -> Iterator[list[bytes]]:
     """Yield `data` whole, cut in two at every place, and in single bytes."""
     for place in range(len(data)):
         yield cut(data, place)
-    yield [data[i : i + 1] for i in range(len(data))]
+    yield single_bytes(data)
+
+
+def single_bytes(data: bytes) -> list[bytes]:
+    """Cut `data` everywhere."""
+    return [data[place : place + 1] for place in range(len(data))]

@@ -1,4 +1,4 @@
-"""Whatever the network cuts, requests are read the same: the good ones whole, the ambiguous ones not at all."""
+"""Whatever the network cuts, good requests are read whole and ambiguous ones not at all."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def test_the_size_of_a_head_is_counted_to_the_byte_wherever_it_is_cut(behind: by
     for size_bytes, may_pass in ((1000, True), (1001, False)):
         raw = padded(size_bytes)
         # Every place near the edges, some in the middle: what counts must not depend on it.
-        for place in [*range(0, 40), *range(40, len(raw), 97), *range(len(raw) - 5, len(raw))]:
+        for place in [*range(40), *range(40, len(raw), 97), *range(len(raw) - 5, len(raw))]:
             for pieces in (cut(behind + raw, len(behind) + place), [behind, *cut(raw, place)]):
                 result = read([piece for piece in pieces if piece], SMALL)
                 assert len(result.requests) == before + may_pass, place
@@ -112,7 +112,12 @@ def test_the_number_of_headers_is_counted_wherever_it_is_cut(count: int) -> None
 
 @pytest.mark.parametrize(
     "begin",
-    [b"GET /", b"GET / HTTP/1.1\r\nHost: a\r\nX: ", b"GET / HTTP/1.1\r\nHost: a\r\nX", b"GET / HTTP/1.1\r\nX: 1\r\nX: "],
+    [
+        b"GET /",
+        b"GET / HTTP/1.1\r\nHost: a\r\nX: ",
+        b"GET / HTTP/1.1\r\nHost: a\r\nX",
+        b"GET / HTTP/1.1\r\nX: 1\r\nX: ",
+    ],
     ids=["target", "value", "name", "second value"],
 )
 @pytest.mark.parametrize("piece_bytes", [1, 100, 5000])
@@ -138,7 +143,9 @@ def test_a_short_head_behind_a_long_body_is_no_long_head() -> None:
 
 def test_a_head_that_never_ends_behind_a_long_body_is_refused_too() -> None:
     reader = RequestReader(SMALL)
-    reader.feed(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 9999\r\n\r\n" + b"b" * 9999 + b"GET / HTTP/1.1\r\nX: ")
+    reader.feed(
+        b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 9999\r\n\r\n" + b"b" * 9999 + b"GET / HTTP/1.1\r\nX: "
+    )
     assert reader.failure is None
     for _ in range(25):
         reader.feed(b"x" * 100)
@@ -294,7 +301,7 @@ def test_noise_never_raises_and_is_judged_the_same_in_every_cut(noise: bytes, da
     assert whole.requests == pieces.requests
 
 
-# --- what asks for another protocol --------------------------------------------------------------------------
+# --- what asks for another protocol -------------------------------------------------------------------------
 
 HANDSHAKE = b"GET /v1/realtime HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n"
 

@@ -97,7 +97,10 @@ def test_a_body_without_a_length_ends_with_its_connection(body: bytes, data: st.
         (b"GET", b"HTTP/1.1 204 No Content\r\n\r\n"),
         (b"GET", b"HTTP/1.1 204 No Content\r\nContent-Length: 0\r\n\r\n"),
         (b"GET", b"HTTP/1.1 304 Not Modified\r\nContent-Length: 99\r\n\r\n"),
-        (b"HEAD", b"HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n"),
+        (
+            b"HEAD",
+            b"HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n",
+        ),
     ],
 )
 def test_an_answer_that_has_no_body_ends_with_its_head_and_the_next_one_is_in_step(
@@ -151,7 +154,9 @@ def padded(size_bytes: int) -> bytes:
 
 
 @pytest.mark.parametrize(("size_bytes", "may_pass"), [(1000, True), (1001, False)])
-def test_the_size_of_a_head_is_counted_to_the_byte_wherever_it_is_cut(size_bytes: int, may_pass: bool) -> None:
+def test_the_size_of_a_head_is_counted_to_the_byte_wherever_it_is_cut(
+    size_bytes: int, may_pass: bool
+) -> None:
     for pieces in every_cut(padded(size_bytes)):
         reader = read(pieces, limits=SMALL)
         assert (reader.failure is None) is may_pass

@@ -193,7 +193,9 @@ def test_a_request_that_does_not_come_ends_after_its_time(kind: str) -> None:
         assert not wire.connection.is_closed
         await wire.pass_time(2)
         told = wire.service.refusals or [handler.events[-1] for handler in wire.handlers]
-        assert told == (["request_timeout"] if wire.service.refusals else ["refused request_timeout"]) * is_told
+        assert (
+            told == (["request_timeout"] if wire.service.refusals else ["refused request_timeout"]) * is_told
+        )
         await wire.pass_time(3)
         assert wire.is_over
 
@@ -305,7 +307,9 @@ def test_a_caller_that_leaves_is_gone_once_in_every_phase(phase: str, end: str, 
         {"reset": transport.abort, "close": transport.close, "half close": transport.write_eof}[end]()
         await settle()
         assert wire.is_over
-        assert [handler.events[-1] for handler in wire.handlers] == ["gone client_closed"] * len(wire.handlers)
+        assert [handler.events[-1] for handler in wire.handlers] == ["gone client_closed"] * len(
+            wire.handlers
+        )
         assert wire.service.faults == []
 
     run(test())
@@ -494,6 +498,8 @@ def test_whatever_happens_every_request_ends_once_and_nothing_is_left(
                 transport.resume_reading()
             case "time":
                 await wire.pass_time(number)
+            case _:
+                pass
         await settle(3)
 
     async def test() -> None:

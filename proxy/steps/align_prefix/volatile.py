@@ -1,0 +1,84 @@
+"""Which lines of a text change from request to request, as a policy declares them.
+
+Owns the lines that have names (`date`, `time`, `uuid`, `hex`). Nothing is guessed: a line is volatile only if
+the policy says so, and never inside a code fence. Matching is linear in the line.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from enum import IntEnum
+
+from proxy.core.globs import fits
+
+_LONGEST_LINE_CHARS = 200
+_FENCES = ("```", "~~~")
+
+_TIME = r"\d{1,2}:\d{2}(?::\d{2}(?:\.\d{1,9})?)?(?: ?[AaPp]\.?[Mm]\.?)?"
+_ZONE = r"(?: ?(?:Z|UTC|GMT|[A-Z]{3,4}|[+-]\d{2}:?\d{2}))?"
+_MONTH = (
+    r"(?i:jan(?:uary)?|feb(?:ruary)?|mar(?:ch)?|apr(?:il)?|may|june?|july?|aug(?:ust)?|sept?(?:ember)?"
+    r"|oct(?:ober)?|nov(?:ember)?|dec(?:ember)?)\.?"
+)
+_DAY = (
+    r"(?:\d{4}[-/.]\d{1,2}[-/.]\d{1,2}|\d{1,2}[-/.]\d{1,2}[-/.]\d{2,4}|\d{4}年\d{1,2}月\d{1,2}日"
+    rf"|{_MONTH} \d{{1,2}}(?:st|nd|rd|th)?,? \d{{4}}|\d{{1,2}}(?:st|nd|rd|th|\.)? {_MONTH},? \d{{4}})"
+)
+_WEEKDAY = r"(?i:[ ,(]{0,2}(?:mon|tues?|wed(?:nes)?|thu(?:rs)?|fri|sat(?:ur)?|sun)(?:day)?\)?)?"
+_END = r"[\s.,;:!)\]\"'*_`]*$"
+
+# The name stands for a line that ends so: a date in the middle of a sentence belongs to that sentence.
+_DATE_LINE = re.compile(rf"(?<!\d){_DAY}(?:(?:T|,? (?:at )?){_TIME}{_ZONE})?{_WEEKDAY}{_END}")
+_HAS_TIME = re.compile(r"\d:\d")
+_TIME_LINE = re.compile(rf"(?<![\d:]){_TIME}{_ZONE}{_END}")
+_UUID = re.compile(r"(?<![0-9A-Fa-f])[0-9A-Fa-f]{8}(?:-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}(?![0-9A-Fa-f])")
+_HEX_LINE = re.compile(rf"(?<![0-9A-Fa-f])[0-9A-Fa-f]{{16,128}}{_END}")
+_DIGIT = re.compile(r"\d")
+
+BUILT_IN = ("date", "time", "uuid", "hex")
+"""The names of lines that a policy need not spell."""
+
+
+class Change(IntEnum):
+    """How often a line changes; greater is more often."""
+
+    NEVER = 0
+    DAILY = 1
+    ALWAYS = 2
+
+
+def changes_of(lines: Sequence[str], declared: Sequence[str]) -> list[Change]:
+    """Return for each line of a text how often it changes."""
+    names = frozenset(declared).intersection(BUILT_IN)
+    patterns = [pattern for pattern in declared if pattern not in names]
+    found: list[Change] = []
+    is_fenced = False
+    for line in lines:
+        stripped = line.strip()
+        if stripped.startswith(_FENCES):
+            is_fenced = not is_fenced
+            found.append(Change.NEVER)
+        else:
+            found.append(Change.NEVER if is_fenced else _change(stripped, patterns, names))
+    return found
+
+
+def _change(line: str, patterns: Sequence[str], names: frozenset[str]) -> Change:
+    if not line:
+        return Change.NEVER
+    if any(fits(pattern, line) for pattern in patterns):
+        return Change.ALWAYS
+    if not names or len(line) > _LONGEST_LINE_CHARS or _DIGIT.search(line) is None:
+        return Change.NEVER
+    if "uuid" in names and _UUID.search(line) is not None:
+        return Change.ALWAYS
+    if "hex" in names and _HEX_LINE.search(line) is not None:
+        return Change.ALWAYS
+    if "date" in names:
+        match = _DATE_LINE.search(line)
+        if match is not None:
+            return Change.DAILY if _HAS_TIME.search(match[0]) is None else Change.ALWAYS
+    if "time" in names and _TIME_LINE.search(line) is not None:
+        return Change.ALWAYS
+    return Change.NEVER
