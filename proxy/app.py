@@ -28,8 +28,8 @@ from proxy.observe.prefixes import PrefixMemory
 from proxy.observe.recorder import Recorder
 from proxy.pipeline import Pipeline
 from proxy.policy.builtin import builtin_upstream
-from proxy.policy.findings import Finding
-from proxy.policy.load import load
+from proxy.policy.findings import Finding, PolicyErrors
+from proxy.policy.load import read
 from proxy.policy.model import PolicySet
 from proxy.policy.reload import PolicyWatcher
 from proxy.settings import Settings
@@ -67,7 +67,12 @@ def fallback_upstream(settings: Settings) -> Upstream | None:
 
 def load_policies(settings: Settings, environment: dict[str, str]) -> PolicySet:
     """Return the policy set that a process starts with. Raises PolicyErrors."""
-    return load(settings.policies, environment, fallback_upstream(settings))
+    reading = read(settings.policies, environment, fallback_upstream(settings))
+    if reading.policies is None:
+        raise PolicyErrors(reading.findings)
+    for finding in reading.findings:
+        _log.warning("policy: %s", finding)
+    return reading.policies
 
 
 class App:

@@ -17,7 +17,7 @@ from proxy.core.clock import ManualClock, SystemClock
 from proxy.core.errors import ProxyError
 from proxy.core.stages import Trace
 from proxy.edge.request_target import matched_path
-from proxy.explanation import explain_request, explanation, sent_body
+from proxy.explanation import explain_request, explanation, rejection, sent_body
 from proxy.explanation.body_diff import body_diff
 from proxy.explanation.corpus import Corpus
 from proxy.explanation.corpus_lines import read_requests
@@ -126,6 +126,14 @@ def _sum_up(options: argparse.Namespace, pipeline: Pipeline, asked: Request, lin
     return 0
 
 
+def _print_rejection(facts: dict[str, Any]) -> None:
+    print(f"rejected   {facts['status']} {facts['code']}: {facts['message']}")
+    if "route" in facts:
+        print(f"route      {facts['route']}")
+        for step in facts["steps"]:
+            print(f"step       {step['name']}: {step['status']}")
+
+
 # --- one request --------------------------------------------------------------------------------------------
 
 
@@ -141,7 +149,7 @@ def _explain_one(
     try:
         decision = pipeline.explain(request, trace)
     except ProxyError as error:
-        print(f"rejected   {error.kind.status} {error.kind.code}: {error.message}")
+        _print_rejection(rejection(error))
         return 1
     _print(explanation(pipeline, request, decision, trace), trace)
     _print_body(request, decision, trace)

@@ -24,7 +24,9 @@ from proxy.cli.arguments import (
     usage_error,
     worker_count,
 )
+from proxy.policy.builtin import PLACEHOLDER
 from proxy.policy.findings import PolicyErrors
+from proxy.policy.load import load
 from proxy.settings import Settings, default_upstream
 from proxy.sim.scenario import Scenario
 from proxy.sim.server import serve as simulate_provider
@@ -108,7 +110,7 @@ def run(options: argparse.Namespace) -> int:
         uvloop.run(_serve(settings, environment, options.demo))
     except PolicyErrors as errors:
         print(errors, file=sys.stderr)
-        if settings.upstream_url is None:
+        if any(finding.path == "upstreams" for finding in errors.findings) and settings.upstream_url is None:
             print(_NO_UPSTREAM, file=sys.stderr)
         return 1
     except (OSError, ValueError) as problem:
@@ -130,9 +132,9 @@ def _settings(options: argparse.Namespace, environment: dict[str, str]) -> Setti
 
 
 async def _serve(settings: Settings, environment: dict[str, str], is_demo: bool) -> None:
-    """Load and serve; with `is_demo` and no upstream, start the simulated provider first."""
+    """Load and serve; with `is_demo` and no upstream anywhere, start the simulated provider first."""
     simulator: asyncio.Task[None] | None = None
-    if is_demo and settings.upstream_url is None:
+    if is_demo and settings.upstream_url is None and _lacks_upstream(settings, environment):
         simulator, url = await _start_simulator()
         settings = replace(settings, upstream_url=f"{url}/v1")
         print(f"weir: no upstream configured: the simulated provider answers, on {url}", flush=True)
@@ -150,6 +152,12 @@ async def _serve(settings: Settings, environment: dict[str, str], is_demo: bool)
 
 def _announce(line: str) -> None:
     print(line, flush=True)
+
+
+def _lacks_upstream(settings: Settings, environment: dict[str, str]) -> bool:
+    """Tell whether the policies leave it to somebody else to name an upstream. Raises PolicyErrors."""
+    policies = load(settings.policies, environment, PLACEHOLDER)
+    return PLACEHOLDER in policies.upstreams.values()
 
 
 async def _start_simulator() -> tuple[asyncio.Task[None], str]:

@@ -36,6 +36,7 @@ class StepStatus(Enum):
     UNCHANGED = "unchanged"
     SKIPPED = "skipped"
     FAILED = "failed"
+    REJECTED = "rejected"
 
     # Members are singletons; the inherited hash costs a Python call on the path of every request.
     __hash__ = object.__hash__

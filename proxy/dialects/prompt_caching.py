@@ -1,9 +1,9 @@
 """What providers take to cache prompts: keys and marks, for which models, on which parts.
 
-Owns those rules as data. Sources: OpenAI's prompt caching guide and the types of its SDK 3.57 (breakpoints and
-`prompt_cache_options` from GPT-5.6 on, refused before; at least 1,024 tokens through a breakpoint; about 15
-requests a minute per key), Anthropic's prompt caching page (`cache_control`, at most four, on the last block of
-a prefix in the order tools, system, messages; never on thinking or empty text).
+Owns those rules as data. Sources: OpenAI's prompt caching guide and the types of its SDK 3.57 (breakpoints
+and `prompt_cache_options` from GPT-5.6 on, refused before; at least 1,024 tokens through a breakpoint; about
+15 requests a minute per key); Anthropic's prompt caching page (`cache_control`, at most four, on the last
+block of a prefix in the order tools, system, messages; never on thinking or empty text).
 """
 
 from __future__ import annotations
@@ -70,16 +70,18 @@ def takes_breakpoints(model: str) -> bool:
     if version is None:
         return False
     major = int(version[1])
-    return _BREAKPOINTS_SINCE <= (major, int(version[2] or 0)) and major <= _NEWEST_MAJOR
+    return (major, int(version[2] or 0)) >= _BREAKPOINTS_SINCE and major <= _NEWEST_MAJOR
 
 
 def with_text_marked(raw: bytes, part: TextPart, stable_chars: int, mark: Mark) -> bytes:
     """Return a message or value whose text is marked after its first characters; the rest becomes a part.
 
-    Text that was no list of parts becomes one.
+    Text that was no list of parts becomes one. Space alone makes no part: APIs refuse that.
     """
     text = part.text(raw)
     stable, rest = text[:stable_chars], text[stable_chars:]
+    if not rest.strip():
+        stable, rest = text, ""
     literal = quoted_text(stable) if rest else raw[part.start : part.end]
     kind = quoted_text(mark.part_type)
     behind = b',{"type":%b,"text":%b}' % (kind, quoted_text(rest)) if rest else b""

@@ -15,7 +15,7 @@ from proxy.core.errors import (
 from proxy.core.exchange import Exchange
 from proxy.edge.answer import Answer
 from proxy.edge.context import HandlerContext
-from proxy.edge.errors import error_response
+from proxy.edge.errors import error_body, error_response
 from proxy.edge.outgoing import plan_outgoing, plan_unread
 from proxy.edge.relay import Relay
 from proxy.edge.report import report_headers
@@ -344,7 +344,9 @@ class ExchangeHandler:
         keep_alive = may_stay and head.keep_alive and head.version == "1.1"
         now = self._context.clock.monotonic()
         report = report_headers(exchange, HeaderLevel.FULL, now, None)
-        self._connection.write(error_response(error, report, keep_alive, exchange.method == "HEAD"))
+        is_head = exchange.method == "HEAD"
+        exchange.response_bytes = 0 if is_head else len(error_body(error))
+        self._connection.write(error_response(error, report, keep_alive, is_head))
         self._record()
         self._connection.finish(keep_alive)
 

@@ -13,7 +13,7 @@ from proxy.core.errors import UPSTREAM_CLOSED, ProxyError
 from proxy.core.exchange import Exchange
 from proxy.dialects.dialect import Dialect
 from proxy.edge.answer import Answer
-from proxy.edge.errors import error_response
+from proxy.edge.errors import error_body, error_response
 from proxy.edge.event_tap import EventTap
 from proxy.edge.report import report_headers, timing_comment
 from proxy.edge.response_head import is_event_stream, is_json, is_plain
@@ -213,6 +213,7 @@ class Relay:
         if not self._answer.has_begun:
             report = report_headers(exchange, self._level, exchange.ended_at, None)
             is_head = exchange.method == "HEAD"
+            exchange.response_bytes = 0 if is_head else len(error_body(error))
             response = error_response(error, report, self._answer.keep_alive, is_head)
             self._answer.send_whole(response, error.kind.status)
         else:

@@ -5,6 +5,6 @@ It decides nothing itself: the pipeline does, exactly as for a live request, and
 
 from __future__ import annotations
 
-from proxy.explanation.single import explain_request, explanation, sent_body
+from proxy.explanation.single import explain_request, explanation, rejection, sent_body
 
-__all__ = ["explain_request", "explanation", "sent_body"]
+__all__ = ["explain_request", "explanation", "rejection", "sent_body"]

@@ -14,6 +14,7 @@ from proxy.core.stages import Stage, Trace
 from proxy.dialects.dialect import Dialect
 from proxy.explanation.prompt_cost import Prompt, read_prompt
 from proxy.pipeline import Decision, Pipeline, Request
+from proxy.policy.rewriting import PolicyRefusal
 
 
 def explain_request(pipeline: Pipeline, request: Request) -> bytes:
@@ -22,9 +23,21 @@ def explain_request(pipeline: Pipeline, request: Request) -> bytes:
     try:
         decision = pipeline.explain(request, trace)
     except ProxyError as error:
-        rejection = {"code": error.kind.code, "status": error.kind.status, "message": error.message}
-        return orjson.dumps({"rejected": rejection | {"param": error.param}})
+        return orjson.dumps({"rejected": rejection(error)})
     return orjson.dumps(explanation(pipeline, request, decision, trace))
+
+
+def rejection(error: ProxyError) -> dict[str, Any]:
+    """Return why a request would be refused; by which route and step, where one of them did it."""
+    facts: dict[str, Any] = {
+        "code": error.kind.code,
+        "status": error.kind.status,
+        "message": error.message,
+        "param": error.param,
+    }
+    if isinstance(error, PolicyRefusal):
+        facts |= {"route": error.route, "steps": [_step(report, []) for report in error.steps]}
+    return facts
 
 
 def explanation(pipeline: Pipeline, request: Request, decision: Decision, trace: Trace) -> dict[str, Any]:

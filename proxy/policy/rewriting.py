@@ -136,6 +136,7 @@ class Rewriting:
                 outcome = bound.step.apply(document, bound.config, context)
                 document = outcome.document
             except Rejected as rejection:
+                reports.append(StepReport(name, StepStatus.REJECTED, rejection.message))
                 raise _refusal(route, model, reports, rejection.message, rejection.param) from None
             except BaseException as problem:
                 reports.append(StepReport.of_failure(name, problem))

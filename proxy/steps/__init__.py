@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
-from proxy.steps import add_stop, cap_output, choose_model, set_params, shape_output, trim_history
+from proxy.steps import (
+    add_stop,
+    align_prefix,
+    cap_output,
+    choose_model,
+    dedupe_context,
+    set_params,
+    shape_output,
+    trim_history,
+)
 from proxy.steps.step import Step
 
 __all__ = ["STEPS", "Step", "step_named"]
 
 STEPS: tuple[Step, ...] = (
     trim_history.STEP,
+    dedupe_context.STEP,
+    align_prefix.STEP,
     cap_output.STEP,
     add_stop.STEP,
     shape_output.STEP,

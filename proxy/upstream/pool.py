@@ -5,8 +5,8 @@ at once; what slips through is the lanes' retry rule's business.
 
 A request that meets a server which is just closing may have been taken by its machine and is then lost.
 So a connection is not kept as long as a `Keep-Alive` field says that the server does. And since some servers
-with that field close after every chunked answer all the same (llama.cpp's), their first such answers show what
-they do: where they close, no connection is used again before it has stood for a while.
+with that field close after every chunked answer all the same (llama.cpp's), their first such answers show
+what they do: where they close, no connection is used again before it has stood for a while.
 """
 
 from __future__ import annotations

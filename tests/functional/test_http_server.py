@@ -1,10 +1,8 @@
-"""The caller's side of HTTP/1.1: limits, order, interim answers, versions, framings, and where it listens."""
+"""The caller's side of HTTP/1.1: limits, order, interim answers, versions, and framings."""
 
 from __future__ import annotations
 
 import json
-import socket
-import stat
 import threading
 import time
 from pathlib import Path
@@ -13,9 +11,8 @@ import pytest
 
 from tests.support.chat import ANSWER, CHAT, CHAT_STREAM, DONE, PATH, chat_policy, delta, finish
 from tests.support.raw_client import RawAnswer, RawClient
-from tests.support.raw_upstream import Call, RawUpstream
+from tests.support.raw_upstream import Call
 from tests.support.served import served
-from tests.support.weir import weir
 
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 STREAM = delta("hel") + delta("lo") + finish() + DONE
@@ -362,57 +359,3 @@ def test_what_could_be_read_in_two_ways_is_400_and_closed(tmp_path: Path, kind: 
         assert upstream.calls == []
     assert [record["status"] for record in records] == [refusal.status]
     assert records[0]["request_id"] == refusal.header("x-weir-request-id")
-
-
-# --- where it listens ---------------------------------------------------------------------------------------
-
-
-def has_ipv6() -> bool:
-    try:
-        with socket.create_server(("::1", 0), family=socket.AF_INET6):
-            return True
-    except OSError:
-        return False
-
-
-def test_ipv6_addresses_are_listened_on_and_called(tmp_path: Path) -> None:
-    if not has_ipv6():
-        # Nothing to see on a machine without IPv6; that asking for it is a clear error is.
-        with pytest.raises(OSError), weir(tmp_path, "http://127.0.0.1:1/v1", listen="[::1]:0"):
-            pass
-        return
-    with (
-        RawUpstream(answer) as upstream,
-        weir(tmp_path, upstream.url, listen="[::1]:0", admin="[::1]:0") as proxy,
-    ):
-        assert proxy.url.startswith("http://[::1]:")
-        assert proxy.admin_url.startswith("http://[::1]:")
-        assert proxy.client().request("GET", "/v1/models").status == 200
-        assert proxy.admin("/readyz")[0] == 200
-
-
-def test_a_unix_socket_is_listened_on_and_removed(tmp_path: Path) -> None:
-    path = tmp_path / "s"
-    with RawUpstream(answer) as upstream:
-        for _ in range(2):
-            with weir(tmp_path, upstream.url, listen=f"unix:{path}") as proxy:
-                assert stat.S_ISSOCK(path.stat().st_mode)
-                assert proxy.client().request("GET", "/v1/models").status == 200
-                assert proxy.log(1)[0]["status"] == 200
-            assert not path.exists()
-
-
-def test_a_socket_that_nobody_listens_on_is_replaced_and_any_other_file_is_not(tmp_path: Path) -> None:
-    stale, used, other = tmp_path / "stale", tmp_path / "used", tmp_path / "other"
-    with socket.socket(socket.AF_UNIX) as dead:
-        dead.bind(str(stale))
-    other.write_text("precious")
-    with RawUpstream(answer) as upstream, socket.socket(socket.AF_UNIX) as alive:
-        alive.bind(str(used))
-        alive.listen()
-        with weir(tmp_path, upstream.url, listen=f"unix:{stale}") as proxy:
-            assert proxy.client().request("GET", "/v1/models").status == 200
-        for path, problem in ((used, "in use by another process"), (other, "is not a socket")):
-            with pytest.raises(OSError, match=problem), weir(tmp_path, upstream.url, listen=f"unix:{path}"):
-                pass
-    assert other.read_text() == "precious"

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.chat import ANSWER, CHAT, CHAT_STREAM, DONE, PATH, chat_policy, delta, finish
+from tests.support.chat import CHAT, CHAT_STREAM, DONE, PATH, chat_policy, delta, finish
 from tests.support.raw_client import RawAnswer
 from tests.support.raw_upstream import Call
 from tests.support.served import UPSTREAM, served
@@ -371,22 +371,6 @@ def test_what_an_upstream_may_have_begun_is_not_sent_again(tmp_path: Path, kind:
     else:
         code = "upstream_idle_timeout" if kind == "silence" else "upstream_closed"
         assert is_true_status(answer, 504 if kind == "silence" else 502, code)
-
-
-def test_a_kept_connection_that_had_died_is_replaced_without_a_trace(tmp_path: Path) -> None:
-    """The upstream closes as the second request arrives: that request never reached it."""
-
-    def script(call: Call) -> None:
-        call.json(ANSWER)
-        if call.number == 0:
-            call.close()
-
-    with served(tmp_path, script, chat_policy()) as (proxy, upstream):
-        client = proxy.client()
-        for _ in range(5):
-            assert client.request("POST", PATH, CHAT).body == ANSWER
-        assert len(upstream.calls) == 5
-        assert {record["status"] for record in proxy.log(5)} == {200}
 
 
 def test_a_caller_never_sees_two_beginnings(tmp_path: Path) -> None:

@@ -7,8 +7,6 @@ must equal what `POST /explain` had said just before; `weir explain` and a dry r
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -24,11 +22,19 @@ from proxy.tokens.port import Counter
 from proxy.tokens.vocabulary import load_vocabularies
 from tests.golden.case import GoldenCase, case_files, read_case
 from tests.support.chat import ANSWER, CHAT, CHAT_STREAM, DONE, PATH, chat_policy, delta, finish
-from tests.support.explained import assert_it_came_true, explanation, leads_to, steps_header
-from tests.support.raw_client import RawAnswer, RawClient
+from tests.support.explained import (
+    Asked,
+    ask_all,
+    compared,
+    explanation,
+    leads_to,
+    live_through,
+    steps_header,
+)
+from tests.support.raw_client import RawClient
 from tests.support.raw_upstream import Call, RawUpstream
 from tests.support.served import served
-from tests.support.weir import RunningWeir, weir
+from tests.support.weir import weir
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 SHIPPED = sorted([*(ROOT / "policies").glob("*.yaml"), *(ROOT / "policies" / "examples").glob("*.yaml")])
@@ -49,51 +55,6 @@ def answer(call: Call) -> None:
 def counter() -> Counter:
     """The counter that `weir serve` and `weir explain` use."""
     return TokenCounter(load_vocabularies().encodings)
-
-
-@dataclass(frozen=True, slots=True)
-class Asked:
-    """A request."""
-
-    body: bytes = CHAT
-    path: str = PATH
-    headers: Mapping[str, str] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class Lived:
-    """What was explained about a request, and what then happened to it."""
-
-    explained: bytes
-    answer: RawAnswer
-    calls: list[Call]
-
-
-def live_through(proxy: RunningWeir, upstream: RawUpstream, asked: Asked) -> Lived:
-    """Explain a request, then send it."""
-    lines = list(asked.headers.items())
-    explained = explanation(proxy, asked.path, asked.body, lines)
-    calls = len(upstream.calls)
-    with proxy.client() as client:
-        got = client.request("POST", asked.path, asked.body, lines)
-    return Lived(explained, got, upstream.calls[calls:])
-
-
-def compared(proxy: RunningWeir, lived: Sequence[Lived]) -> list[dict[str, Any]]:
-    """Compare each explanation with what happened, log included; return the explanations."""
-    records = {record["request_id"]: record for record in proxy.log(len(lived))}
-    assert len(records) == len(lived)
-    return [
-        assert_it_came_true(
-            each.explained, each.answer, each.calls, records[each.answer.header("x-weir-request-id")]
-        )
-        for each in lived
-    ]
-
-
-def ask_all(proxy: RunningWeir, upstream: RawUpstream, asked: Iterable[Asked]) -> list[dict[str, Any]]:
-    """Explain and send requests, compare, and return the explanations."""
-    return compared(proxy, [live_through(proxy, upstream, each) for each in asked])
 
 
 # --- shipped policies ---------------------------------------------------------------------------------------
@@ -400,7 +361,12 @@ def test_a_rejected_request_names_its_route_and_step_in_log_and_header(tmp_path:
         record = proxy.log(2)[1]
     assert told["rejected"]["param"] == "seed"
     assert refusal.header("x-weir-route") == record["route"] == "chat"
-    assert steps_header(refusal.header("x-weir-steps"))[0]["name"] == "cap_output"
+    names = [(step["name"], step["status"]) for step in told["rejected"]["steps"]]
+    assert names == [("cap_output", "applied"), ("set_params", "rejected")]
+    assert [step["name"] for step in steps_header(refusal.header("x-weir-steps"))] == [
+        "cap_output",
+        "set_params",
+    ]
     assert record["model"] == "gpt-4o"
 
 

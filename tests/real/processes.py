@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import socket
 import subprocess
 import sys
 import threading
@@ -17,7 +18,7 @@ from tests.real.install import HERE, ROOT, npm_folder, node, python_of
 START_SECONDS = 30.0
 STOP_SECONDS = 5.0
 PROGRAM_SECONDS = 90.0
-ANNOUNCED = re.compile(r"http://[0-9.]+:[0-9]+")
+ANNOUNCED = re.compile(r"listening on (http://[0-9.]+:[0-9]+)|Uvicorn running on (http://[0-9.]+:[0-9]+)")
 
 
 class Server:
@@ -42,7 +43,7 @@ class Server:
             self.lines.append(line)
             found = ANNOUNCED.search(line)
             if found and not self.url:
-                self.url = found[0]
+                self.url = found[1] or found[2]
                 self._is_announced.set()
         self._is_announced.set()
 
@@ -50,9 +51,10 @@ class Server:
         """Wait for the line that says where it listens."""
         assert self._is_announced.wait(START_SECONDS) and self.url, self.output
 
-    def post(self, path: str, body: bytes = b"") -> bytes:
-        """POST to the server itself; return the answer's body."""
-        request = urllib.request.Request(self.url + path, data=body, method="POST")
+    def ask(self, method: str, path: str, body: bytes | None = None) -> bytes:
+        """Ask the server itself something; return the answer's body."""
+        headers = {"Content-Type": "application/json"}
+        request = urllib.request.Request(self.url + path, data=body, headers=headers, method=method)
         with urllib.request.urlopen(request, timeout=STOP_SECONDS) as answer:
             said: bytes = answer.read()
             return said
@@ -115,6 +117,25 @@ def simulator(home: Path) -> Iterator[Server]:
 def llama(home: Path, *options: str) -> Iterator[Server]:
     """Run llama.cpp's own server with a tiny random model (servers/llama.py)."""
     with server([python_of("servers"), HERE / "servers" / "llama.py", home, *options], home) as running:
+        yield running
+
+
+@contextmanager
+def llmock(home: Path) -> Iterator[Server]:
+    """Run llmock: a provider with faults on demand, and a verdict on how they were met."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        port = listener.getsockname()[1]
+    program = python_of("servers").parent / "llmock"
+    with server([program, "serve", "--host", "127.0.0.1", "--port", str(port)], home) as running:
+        yield running
+
+
+@contextmanager
+def aimock(home: Path, fixtures: Path) -> Iterator[Server]:
+    """Run aimock with the answers of a JSON file: another provider with faults on demand, and websockets."""
+    program = npm_folder() / "node_modules" / "@copilotkit" / "aimock" / "dist" / "cli.js"
+    with server([node(), program, "--port", "0", "--fixtures", fixtures], home) as running:
         yield running
 
 

@@ -22,7 +22,7 @@ def _named(clients: list[Client]) -> list[object]:
 def test_sees_the_same_of_the_simulated_provider(client: Client, simulated: Setup, home: Path) -> None:
     def seen_at(origin: str) -> Any:
         # Its ids count what has come before, and a prompt that holds one makes another answer.
-        simulated.server.post("/sim/reset")
+        simulated.server.ask("POST", "/sim/reset")
         simulated.recorder.take()
         return client.run("simulator", origin, home)
 

@@ -287,30 +287,38 @@ def test_requests_that_the_server_lets_wait_are_answered_in_the_end(llama_alone:
     assert {one["queue_ms"] for one in logged} == {0.0}
 
 
-# 10: a caller that leaves ends the work, wherever it has got to
+# 10: a caller that leaves ends the work of a stream; a whole answer is written to its end all the same
 
 
 def _working(setup: Setup) -> int:
     with directly(setup) as client:
         metrics = client.request("GET", "/metrics", headers=BEARER).body.decode()
-    return sum(
-        int(float(line.split()[1]))
-        for line in metrics.splitlines()
-        if line.startswith(("llamacpp:requests_processing", "llamacpp:requests_deferred"))
-    )
+    names = ("llamacpp:requests_processing", "llamacpp:requests_deferred")
+    return sum(int(float(line.split()[1])) for line in metrics.splitlines() if line.startswith(names))
 
 
-@pytest.mark.parametrize("stream", [True, False])
-def test_a_caller_that_leaves_ends_the_work_of_the_server(llama_alone: Setup, stream: bool) -> None:
-    wait_until(lambda: _working(llama_alone) == 0)
-    body = json.dumps({"messages": QUESTION, "max_tokens": 8000, "ignore_eos": True, "stream": stream}).encode()
+def _connections_in_use(setup: Setup) -> float:
+    metrics = setup.shipped.admin("/metrics").body.decode().splitlines()
+    lines = [line for line in metrics if line.startswith("weir_upstream_connections{") and "in_use" in line]
+    return sum(float(line.split()[-1]) for line in lines)
+
+
+@pytest.mark.parametrize(("stream", "max_tokens"), [(True, 8000), (False, 1500)])
+def test_a_caller_that_leaves_leaves_the_server_too(
+    llama_alone: Setup, stream: bool, max_tokens: int
+) -> None:
+    wait_until(lambda: _working(llama_alone) == 0, seconds=20)
+    asked = {"messages": QUESTION, "max_tokens": max_tokens, "ignore_eos": True, "stream": stream}
     working, waiting = llama_alone.shipped.client(), llama_alone.shipped.client()
     for client in (working, waiting):
-        client.send_request("POST", CHAT, body, BEARER)
+        client.send_request("POST", CHAT, json.dumps(asked).encode(), BEARER)
     wait_until(lambda: _working(llama_alone) == 2)
+    assert _connections_in_use(llama_alone) == 2
     working.close()
     waiting.close()
-    wait_until(lambda: _working(llama_alone) == 0, seconds=1.5)
+    wait_until(lambda: _connections_in_use(llama_alone) == 0, seconds=1)
+    if stream:
+        wait_until(lambda: _working(llama_alone) == 0, seconds=2)
 
 
 # 11: Anthropic's usage leaves the cached tokens out; there are no websockets

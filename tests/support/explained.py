@@ -8,19 +8,21 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 from urllib.parse import quote, unquote
 
 from proxy.policy.model import PolicySet
+from tests.support.chat import CHAT, PATH
 from tests.support.raw_client import HeaderList, RawAnswer, RawClient
-from tests.support.raw_upstream import Call
+from tests.support.raw_upstream import Call, RawUpstream
 from tests.support.weir import RunningWeir
 
 _STRING = r'"(?:[^"\\]|\\.)*"'
 _MEMBER = re.compile(rf"[\w*]+(?:;[a-z*][a-z0-9_.*-]*(?:=(?:{_STRING}|-?\d+))?)*")
 _PARAMETER = re.compile(rf";([a-z*][a-z0-9_.*-]*)(?:=({_STRING}|-?\d+))?")
-_STATUSES = {"unchanged", "skipped", "failed"}
+_STATUSES = {"unchanged", "skipped", "failed", "rejected"}
 
 
 def explanation(proxy: RunningWeir, path: str, body: bytes, headers: HeaderList = ()) -> bytes:
@@ -116,3 +118,48 @@ def assert_it_came_true(
     else:
         assert sent == sent_body(explained)
     return told
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A request."""
+
+    body: bytes = CHAT
+    path: str = PATH
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Lived:
+    """What was explained about a request, and what then happened to it."""
+
+    explained: bytes
+    answer: RawAnswer
+    calls: list[Call]
+
+
+def live_through(proxy: RunningWeir, upstream: RawUpstream, asked: Asked) -> Lived:
+    """Explain a request, then send it."""
+    lines = list(asked.headers.items())
+    explained = explanation(proxy, asked.path, asked.body, lines)
+    calls = len(upstream.calls)
+    with proxy.client() as client:
+        got = client.request("POST", asked.path, asked.body, lines)
+    return Lived(explained, got, upstream.calls[calls:])
+
+
+def compared(proxy: RunningWeir, lived: Sequence[Lived]) -> list[dict[str, Any]]:
+    """Compare each explanation with what happened, log included; return the explanations."""
+    records = {record["request_id"]: record for record in proxy.log(len(lived))}
+    assert len(records) == len(lived)
+    return [
+        assert_it_came_true(
+            each.explained, each.answer, each.calls, records[each.answer.header("x-weir-request-id")]
+        )
+        for each in lived
+    ]
+
+
+def ask_all(proxy: RunningWeir, upstream: RawUpstream, asked: Iterable[Asked]) -> list[dict[str, Any]]:
+    """Explain and send requests, compare, and return the explanations."""
+    return compared(proxy, [live_through(proxy, upstream, each) for each in asked])

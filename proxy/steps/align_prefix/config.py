@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from proxy.steps.align_prefix.volatile import BUILT_IN
-
 
 @dataclass(frozen=True, slots=True)
 class Config:
@@ -14,16 +12,17 @@ class Config:
     volatile: tuple[str, ...] = field(
         default=(),
         metadata={
-            "help": "Lines of the system text that change, moved behind those that do not: patterns with *, or "
-            "the names date, time, uuid, hex."
+            "help": "Lines of the system text that change, moved behind the others: patterns with *, or the "
+            "names date, time, uuid, hex."
         },
     )
     cache_key: bool = field(
-        default=True, metadata={"help": "Give prompt_cache_key to requests that have none, where it is taken."}
+        default=True,
+        metadata={"help": "Give prompt_cache_key to requests that have none, where it is taken."},
     )
     requests_per_minute: int | None = field(
         default=None,
-        metadata={"help": "How many requests a minute come at most; the key is split so that no cache is flooded."},
+        metadata={"help": "How many requests a minute come at most; the key is split accordingly."},
     )
     breakpoints: bool = field(
         default=True,
@@ -31,7 +30,9 @@ class Config:
     )
     one_shot: bool = field(
         default=False,
-        metadata={"help": "These requests are not continued: nothing behind the system text is to be cached."},
+        metadata={
+            "help": "These requests are not continued: nothing behind the system text is to be cached."
+        },
     )
 
     def __post_init__(self) -> None:
@@ -43,7 +44,6 @@ class Config:
             if not self.cache_key:
                 raise ValueError("requests_per_minute needs cache_key")
         if not (self.volatile or self.cache_key or self.breakpoints or self.one_shot):
-            raise ValueError("nothing is left to do: give volatile lines, or leave cache_key or breakpoints on")
-
-
-__all__ = ["BUILT_IN", "Config"]
+            raise ValueError(
+                "nothing is left to do: give volatile lines, or leave cache_key or breakpoints on"
+            )

@@ -1,8 +1,8 @@
 """Where the ends of stable prefixes are marked, and whether that is worth anything.
 
-Owns the two places: the stable end of the system text (with the tools before it), and the end of a conversation
-that goes on. Marks cost nothing where the prefix is too short to be cached, but say nothing either: there
-none are set. Counting is done only where lengths do not decide.
+Owns the two places: the stable end of the system text (with the tools before it), and the end of a
+conversation that goes on. Where a prefix is too short to be cached a mark says nothing, so none is set.
+Counting is done only where lengths do not decide.
 """
 
 from __future__ import annotations
@@ -71,7 +71,9 @@ def with_end_marked(
         return document
     index = len(elements) - 1
     raw = document.get_path((conversation.key, index))
-    if raw is None or not is_long_enough([*tool_values(document), *conversation.fixed, *conversation.raws], context):
+    if raw is None or not is_long_enough(
+        [*tool_values(document), *conversation.fixed, *conversation.raws], context
+    ):
         return document
     marked = with_last_block_marked(raw, mark)
     return document if marked is None else document.set_path((conversation.key, index), marked)

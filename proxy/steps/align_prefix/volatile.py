@@ -30,21 +30,25 @@ _END = r"[\s.,;:!)\]\"'*_`]*$"
 
 # The name stands for a line that ends so: a date in the middle of a sentence belongs to that sentence.
 _DATE_LINE = re.compile(rf"(?<!\d){_DAY}(?:(?:T|,? (?:at )?){_TIME}{_ZONE})?{_WEEKDAY}{_END}")
-_HAS_TIME = re.compile(r"\d:\d")
+_CLOCK = re.compile(r"\d:\d\d")
 _TIME_LINE = re.compile(rf"(?<![\d:]){_TIME}{_ZONE}{_END}")
 _UUID = re.compile(r"(?<![0-9A-Fa-f])[0-9A-Fa-f]{8}(?:-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}(?![0-9A-Fa-f])")
 _HEX_LINE = re.compile(rf"(?<![0-9A-Fa-f])[0-9A-Fa-f]{{16,128}}{_END}")
 _DIGIT = re.compile(r"\d")
 
-BUILT_IN = ("date", "time", "uuid", "hex")
+_NAMED = (("date", _DATE_LINE), ("time", _TIME_LINE), ("uuid", _UUID), ("hex", _HEX_LINE))
+BUILT_IN = tuple(name for name, _ in _NAMED)
 """The names of lines that a policy need not spell."""
 
 
 class Change(IntEnum):
-    """How often a line changes; greater is more often."""
+    """How often a line changes; greater is more often.
+
+    A date, a name or a session may stay the same for a whole conversation, the time of day does not.
+    """
 
     NEVER = 0
-    DAILY = 1
+    SOMETIMES = 1
     ALWAYS = 2
 
 
@@ -67,18 +71,12 @@ def changes_of(lines: Sequence[str], declared: Sequence[str]) -> list[Change]:
 def _change(line: str, patterns: Sequence[str], names: frozenset[str]) -> Change:
     if not line:
         return Change.NEVER
-    if any(fits(pattern, line) for pattern in patterns):
-        return Change.ALWAYS
-    if not names or len(line) > _LONGEST_LINE_CHARS or _DIGIT.search(line) is None:
+    if not any(fits(pattern, line) for pattern in patterns) and not _is_named(line, names):
         return Change.NEVER
-    if "uuid" in names and _UUID.search(line) is not None:
-        return Change.ALWAYS
-    if "hex" in names and _HEX_LINE.search(line) is not None:
-        return Change.ALWAYS
-    if "date" in names:
-        match = _DATE_LINE.search(line)
-        if match is not None:
-            return Change.DAILY if _HAS_TIME.search(match[0]) is None else Change.ALWAYS
-    if "time" in names and _TIME_LINE.search(line) is not None:
-        return Change.ALWAYS
-    return Change.NEVER
+    return Change.SOMETIMES if _CLOCK.search(line) is None else Change.ALWAYS
+
+
+def _is_named(line: str, names: frozenset[str]) -> bool:
+    if not names or len(line) > _LONGEST_LINE_CHARS or _DIGIT.search(line) is None:
+        return False
+    return any(name in names and pattern.search(line) is not None for name, pattern in _NAMED)

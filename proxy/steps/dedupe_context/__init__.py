@@ -49,7 +49,7 @@ def apply(document: Document, config: Config, context: StepContext) -> Outcome:
         return _in_conversation(document, conversation, config, context)
     holders = None if plain is None else plain_holders(document, plain)
     if holders is None:
-        return skipped(document, f"{fields[0]} is no list of turns")
+        return skipped(document, f"{fields[0]} is no {'text' if plain else 'list of turns'}")
     edits = edited(holders, config, 0, is_shared=False)
     return _outcome(document, holders, edits, [holder.raw for holder in holders], context)
 

@@ -17,8 +17,10 @@ from proxy.steps import (
     STEPS,
     Step,
     add_stop,
+    align_prefix,
     cap_output,
     choose_model,
+    dedupe_context,
     set_params,
     shape_output,
     step_named,
@@ -65,6 +67,19 @@ CONFIGS: Mapping[str, tuple[Any, ...]] = {
         trim_history.Config(budget=2000, per_message=16, summary="system"),
         trim_history.Config(per_message=16, json="drop", cut="middle", marker="…"),
     ),
+    "dedupe_context": (
+        dedupe_context.Config(),
+        dedupe_context.Config(min_chars=1, similarity=0.5, scope="all"),
+        dedupe_context.Config(min_chars=3, top_k=1, min_score=0.5, scope="all"),
+        dedupe_context.Config(min_chars=1, markers=("Part *: *", "## *"), similarity=1),
+        dedupe_context.Config(min_chars=1, separator="--*", scope="all"),
+    ),
+    "align_prefix": (
+        align_prefix.Config(),
+        align_prefix.Config(volatile=("date", "Be *", "a"), one_shot=True),
+        align_prefix.Config(volatile=("time", "uuid", "hex"), requests_per_minute=100, breakpoints=False),
+        align_prefix.Config(volatile=("*d.*",), cache_key=False),
+    ),
     "set_params": (
         set_params.Config({"temperature": Rule(min=0, max=1, default=0.5), "n": Rule(max=1)}),
         set_params.Config({"stop": Rule(add=["a", 1]), "reasoning.effort": Rule(set="low")}),
@@ -89,6 +104,16 @@ OWN_FIELDS = {
     },
     "choose_model": {"model"},
     "trim_history": {"messages", "input"},
+    "dedupe_context": {"messages", "input", "prompt", "system", "instructions"},
+    "align_prefix": {
+        "messages",
+        "input",
+        "system",
+        "instructions",
+        "tools",
+        "prompt_cache_key",
+        "prompt_cache_options",
+    },
     "set_params": {
         "temperature",
         "n",
@@ -112,6 +137,23 @@ _TOOL_LOOP = json.dumps(
         {"role": "tool", "tool_call_id": "d", "content": "word " * 100},
     ]
 )
+_SOURCES = json.dumps(
+    [
+        {"role": "developer", "content": "Now: 18:05\n\nBe kind.\n" + "Answer from the sources only. " * 150},
+        {"role": "user", "content": "[1] a b c d\n[2] a b c d\n[3] a b c e\n\nWhy?"},
+        {"role": "assistant", "content": "<doc>a b c d</doc><doc>a b c d</doc>"},
+        {"role": "user", "content": "<doc score='0.4'>a b c d</doc>\n<doc score='1'>e f g h</doc> Well?"},
+        {
+            "role": "user",
+            "content": '{"hits": [{"text": "abc", "score": 0.7}, {"text": "abc", "score": 0.9}]}',
+        },
+        {"role": "user", "content": "x\n---\nPart 1: abc\n---\nPart 2: abc\n---\nx"},
+        {
+            "role": "user",
+            "content": [{"type": "text", "text": text} for text in ("abc", "abc", "Part 1: a", "d")],
+        },
+    ]
+)
 FIELDS: dict[str, st.SearchStrategy[str]] = {
     "max_tokens": st.sampled_from(["1", "0", "-1", "4000", "1E2", '"100"', "true", "null", "NaN", "[9]"]),
     "max_completion_tokens": st.sampled_from(["1", "99999", "null", "1e400"]),
@@ -132,6 +174,7 @@ FIELDS: dict[str, st.SearchStrategy[str]] = {
             '[{"role":"system","content":7},{"role":"tool"},{"role":"assistant","content":"a"}]',
             '[{"role":"user","content":"a"},{"role":"assistant","content":"b"},{"role":"user","content":"c"}]',
             _TOOL_LOOP,
+            _SOURCES,
             "[]",
             '"x"',
             "{}",
@@ -139,8 +182,16 @@ FIELDS: dict[str, st.SearchStrategy[str]] = {
         ]
     ),
     "input": st.sampled_from(
-        ['"hi"', '[{"role":"developer","content":[{"type":"input_text","text":"a"}]},{"role":"user"}]']
+        [
+            '"hi"',
+            '[{"role":"developer","content":[{"type":"input_text","text":"a"}]},{"role":"user"}]',
+            _SOURCES.replace('"text", "text"', '"input_text", "text"'),
+        ]
     ),
+    "prompt": st.sampled_from(
+        ['"[1] abc\\n[2] abc\\n\\nd"', '["<doc>abc</doc><doc>abc</doc>","[1] abc",[1]]', "7"]
+    ),
+    "prompt_cache_key": st.sampled_from(['"own"', "null"]),
     "instructions": st.sampled_from(['"Be kind."', "null", '""', "[1]"]),
     "system": st.sampled_from(['[{"type":"text","text":"a","cache_control":{}}]', '"b"', "[]", "{}"]),
     "text": st.sampled_from(["null", "{}", '{"format":{"type":"text"}}', '"x"']),
@@ -164,8 +215,8 @@ def documents(draw: st.DrawFn) -> Document:
 CONTEXTS = st.builds(
     StepContext,
     dialect=st.sampled_from(DIALECTS),
-    model=st.sampled_from(["gpt-4o", "o3-mini", "gpt-5", "deepseek-r1", "", "\ud800"]),
-    provider=st.sampled_from(["openai", "vllm", "anthropic", "generic"]),
+    model=st.sampled_from(["gpt-4o", "gpt-5.6", "o3-mini", "gpt-5", "deepseek-r1", "", "\ud800"]),
+    provider=st.sampled_from(["openai", "azure", "vllm", "anthropic", "generic"]),
     tokens=st.just(BytesAsTokens()),
     refused=st.sampled_from([frozenset(), frozenset({"max_tokens"}), frozenset({"stop", "temperature"})]),
 )
