@@ -40,7 +40,8 @@ class Judged:
     def faults(self, *behaviours: dict[str, Any]) -> None:
         """Forget everything and have the next requests met by these."""
         self.judge.ask("POST", "/_llmock/reset")
-        self.judge.ask("POST", "/_llmock/scenario", json.dumps({"behaviors": behaviours}).encode())
+        if behaviours:
+            self.judge.ask("POST", "/_llmock/scenario", json.dumps({"behaviors": behaviours}).encode())
 
     def ask(self, stream: bool = False, patience_seconds: float = 60) -> RawAnswer:
         """Ask for a chat, once, with so much patience."""
@@ -110,7 +111,7 @@ def test_a_hopeless_error_is_not_retried(judged: Judged, status: int) -> None:
 
 @pytest.mark.parametrize(
     ("fault", "patience_seconds"),
-    [({"status": 500}, 60), ({"status": 529}, 60), ({"status": 429, "retry_after": 30}, 5)],
+    [({"status": 500}, 60), ({"status": 529, "retry_after": 2}, 60), ({"status": 429, "retry_after": 30}, 5)],
     ids=["not listed", "not known", "beyond the caller's patience"],
 )
 def test_what_is_not_retried_is_left_to_the_caller(

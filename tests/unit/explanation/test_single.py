@@ -93,6 +93,9 @@ def test_a_lone_surrogate_is_shown_as_written(make_pipeline: MakePipeline) -> No
 def test_a_refusal_is_all_there_is(make_pipeline: MakePipeline) -> None:
     policy = POLICY.replace("{max: 800}", "{max: 800, on_exceed: reject}")
     said = explained(make_pipeline(policy), b'{"max_tokens":900}')
+    steps = said["rejected"].pop("steps")
+    assert [(step["name"], step["status"]) for step in steps][-1] == ("cap_output", "rejected")
+    assert said["rejected"].pop("route")
     assert said == {
         "rejected": {
             "code": "rejected_by_policy",
