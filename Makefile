@@ -15,10 +15,10 @@ UV := uv==0.13.8
 # Named after this folder: a .venv that was copied along with its folder points elsewhere and is made anew.
 STAMP := $(VENV)/.installed-$(shell printf '%s' '$(CURDIR)' | cksum | cut -d' ' -f1)
 
-.PHONY: help setup run test check format schema golden bench savings lock clean
+.PHONY: help setup run test real real-codex check format schema golden bench savings lock clean
 
 help: ## Show this list
-	@awk -F':.*## ' '/^[a-z]+:.*## /{printf "make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: $(STAMP) ## Put Weir and everything that it needs into .venv
 
@@ -36,6 +36,17 @@ run: setup ## Serve: upstream from WEIR_UPSTREAM or OPENAI_API_KEY, else the sim
 
 test: setup ## Run the tests, in parallel
 	@$(BIN)/python -m pytest -n auto $(ARGS)
+
+# Bounded: what other people's programs do is not in our hands.
+REAL_PYTEST := timeout --kill-after=10 420 scripts/offline $(BIN)/python -m pytest -o timeout=120
+
+real: setup ## Other people's clients and servers (installs them under .cache/real), see docs/clients.md
+	@$(BIN)/python -m tests.real.install
+	@$(REAL_PYTEST) -n auto --dist loadgroup --ignore tests/real/codex tests/real $(ARGS)
+
+real-codex: setup ## A coding agent's command line, too (400 MB)
+	@$(BIN)/python -m tests.real.install --codex
+	@$(REAL_PYTEST) tests/real/codex $(ARGS)
 
 check: setup ## Lint, formatting, types, import rules, generated files
 	@$(BIN)/ruff check .

@@ -10,9 +10,9 @@ from collections.abc import Callable
 import msgspec
 
 from proxy.core.clock import Clock
-from proxy.core.decision import Lane, LaneDecision, StepReport, Urgency, UrgencyDecision
+from proxy.core.decision import Lane, LaneDecision, StepReport, StepStatus, Urgency, UrgencyDecision
 from proxy.core.document import Document, DocumentError
-from proxy.core.errors import INVALID_BODY, REJECTED_BY_POLICY, ProxyError
+from proxy.core.errors import BODY_TOO_LARGE, INVALID_BODY, REJECTED_BY_POLICY, ProxyError
 from proxy.core.price import PriceLookup
 from proxy.core.stages import Trace
 from proxy.dialects import dialect_for_path
@@ -181,6 +181,34 @@ class Pipeline:
             asks_usage=False,
             urgency=_UNMATCHED,
             lane=_UNMATCHED_LANE,
+        )
+
+    def unread(self, candidates: tuple[Route, ...]) -> Decision:
+        """Return the decision for a body that passes unread: the route that the head alone decides.
+
+        Raises ProxyError (413) where the body would have to say which upstream the request may go to.
+        """
+        route = self.table.pick(candidates, None)
+        asked = candidates if route is None else candidates[: candidates.index(route) + 1]
+        default = self.policies.default_upstream
+        names = {candidate.upstream or default for candidate in asked} | (
+            {default} if route is None else set()
+        )
+        if len(names) > 1:
+            message = (
+                "The request body is larger than this route reads, and its upstream depends on the body."
+            )
+            raise ProxyError(BODY_TOO_LARGE, message)
+        if route is None:
+            return self.untouched()
+        reason = "the body was not read"
+        return msgspec.structs.replace(
+            self.untouched(),
+            route=route,
+            upstream=self.policies.upstreams[names.pop()],
+            steps=tuple(StepReport(bound.step.name, StepStatus.SKIPPED, reason) for bound in route.steps),
+            urgency=UrgencyDecision(Urgency.INTERACTIVE, reason),
+            lane=LaneDecision(Lane.STREAM, reason),
         )
 
     def explain(self, request: Request, trace: Trace | None = None) -> Decision:

@@ -64,6 +64,20 @@ def log_format(text: str) -> str:
     return text
 
 
+def add_allow_missing(parser: argparse.ArgumentParser) -> None:
+    """Add `--allow-missing-env` to the parser of a command that reads policies without serving them."""
+    parser.add_argument(
+        "--allow-missing-env",
+        action="store_true",
+        help="for CI: placeholders stand for missing ${NAME} and ${file:...}, each with a warning",
+    )
+
+
+def counted(number: int, what: str) -> str:
+    """Return `1 error`, `2 errors`."""
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"
+
+
 def usage_error(command: str, message: str) -> int:
     """Print what is wrong with how a command was called; return its exit status."""
     print(f"weir {command}: {message}", file=sys.stderr)

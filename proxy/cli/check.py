@@ -8,7 +8,7 @@ import sys
 
 import orjson
 
-from proxy.cli.arguments import Subcommands
+from proxy.cli.arguments import Subcommands, add_allow_missing, counted
 from proxy.policy.findings import Finding, Severity
 from proxy.policy.load import check
 
@@ -18,12 +18,13 @@ def add_to(commands: Subcommands) -> None:
     parser = commands.add_parser("check", help="validate policies", description="Validate policy files.")
     parser.add_argument("paths", nargs="+", metavar="PATH", help="policy file or directory")
     parser.add_argument("--json", action="store_true", help="print findings as JSON")
+    add_allow_missing(parser)
     parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:
     """Print findings; 1 if any is an error."""
-    findings = check(options.paths, dict(os.environ))
+    findings = check(options.paths, dict(os.environ), allow_missing=options.allow_missing_env)
     errors = sum(1 for finding in findings if finding.severity is Severity.ERROR)
     if options.json:
         sys.stdout.buffer.write(
@@ -33,7 +34,8 @@ def run(options: argparse.Namespace) -> int:
         for finding in findings:
             print(finding)
         warnings = len(findings) - errors
-        print(f"weir check: {errors} errors, {warnings} warnings" if findings else "weir check: good")
+        sums = f"{counted(errors, 'error')}, {counted(warnings, 'warning')}"
+        print(f"weir check: {sums}" if findings else "weir check: good")
     return 1 if errors else 0
 
 

@@ -17,6 +17,8 @@ def _lines(summary: Mapping[str, Any], seconds: float) -> Iterator[str]:
     requests = summary["requests"]
     rate = f", {requests / seconds:,.0f} requests/s" if seconds > 0 else ""
     yield f"requests   {requests:,} ({seconds:.1f} s{rate})"
+    if summary["unreadable"]:
+        yield f"unreadable {summary['unreadable']:,} more lines are no JSON"
     if not requests:
         return
     yield f"touched    {summary['touched']:,} ({_share(summary['touched'], requests)})"

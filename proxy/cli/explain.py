@@ -11,7 +11,7 @@ from typing import Any
 
 import orjson
 
-from proxy.cli.arguments import Subcommands, usage_error
+from proxy.cli.arguments import Subcommands, add_allow_missing, usage_error
 from proxy.cli.corpus_text import corpus_text
 from proxy.core.clock import ManualClock, SystemClock
 from proxy.core.errors import ProxyError
@@ -25,7 +25,7 @@ from proxy.observe.prefixes import PrefixMemory
 from proxy.pipeline import Decision, Pipeline, Request
 from proxy.policy.builtin import PLACEHOLDER, builtin_upstream
 from proxy.policy.findings import PolicyErrors
-from proxy.policy.load import load
+from proxy.policy.load import read
 from proxy.settings import default_upstream
 from proxy.tokens.counter import TokenCounter
 from proxy.tokens.vocabulary import load_vocabularies
@@ -40,7 +40,14 @@ _EPILOG = (
 def add_to(commands: Subcommands) -> None:
     """Add the command to a parser."""
     parser = commands.add_parser("explain", help="show what would happen to requests", epilog=_EPILOG)
-    parser.add_argument("--policies", action="append", required=True, metavar="PATH")
+    parser.add_argument(
+        "--policies",
+        action="append",
+        required=True,
+        metavar="PATH",
+        help="policy file or directory (repeatable)",
+    )
+    add_allow_missing(parser)
     parser.add_argument(
         "--path", default="/v1/chat/completions", help="request path (default /v1/chat/completions)"
     )
@@ -59,14 +66,14 @@ def add_to(commands: Subcommands) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Explain; 1 if the policies cannot be used or refuse the request."""
+    """Explain; 1 if the policies cannot be used or refuse the request, or a line cannot be read."""
     try:
         headers = _headers(options.header)
         path = matched_path(options.path.encode("utf-8"))
     except (ProxyError, ValueError) as problem:
         return usage_error("explain", str(problem))
     try:
-        pipeline = _pipeline(options.policies, dict(os.environ))
+        pipeline = _pipeline(options.policies, dict(os.environ), options.allow_missing_env)
     except PolicyErrors as errors:
         print(errors, file=sys.stderr)
         return 1
@@ -81,16 +88,22 @@ def run(options: argparse.Namespace) -> int:
         return usage_error("explain", f"{options.request}: {problem.strerror}")
 
 
-def _pipeline(paths: Sequence[str], environment: dict[str, str]) -> Pipeline:
+def _pipeline(paths: Sequence[str], environment: dict[str, str], allow_missing: bool) -> Pipeline:
     """Return what `weir serve` would decide with; time stands still, so that a file's prefixes stay warm.
 
     Raises `PolicyErrors`.
     """
     url, _ = default_upstream(environment)
-    policies = load(paths, environment, builtin_upstream(url) if url else PLACEHOLDER)
+    fallback = builtin_upstream(url) if url else PLACEHOLDER
+    reading = read(paths, environment, fallback, allow_missing=allow_missing)
+    if reading.policies is None:
+        raise PolicyErrors(reading.findings)
+    if allow_missing:
+        for finding in reading.findings:
+            print(finding, file=sys.stderr)
     clock = ManualClock(SystemClock().wall())
     counter = TokenCounter(load_vocabularies().encodings)
-    return Pipeline(policies, counter, clock, prices=load_prices(), prefixes=PrefixMemory(clock))
+    return Pipeline(reading.policies, counter, clock, prices=load_prices(), prefixes=PrefixMemory(clock))
 
 
 def _headers(lines: list[str]) -> dict[str, str]:
@@ -110,12 +123,19 @@ def _sum_up(options: argparse.Namespace, pipeline: Pipeline, asked: Request, lin
     clock = SystemClock()
     began = clock.monotonic()
     corpus = Corpus(pipeline)
+    unreadable = 0
+
+    def report(number: int) -> None:
+        nonlocal unreadable
+        unreadable += 1
+        print(f"{options.request}:{number}: this line is no JSON", file=sys.stderr)
+
     try:
-        for request in read_requests(lines, asked, matched_path):
+        for request in read_requests(lines, asked, matched_path, report):
             corpus.add(request)
     except ProxyError as error:
         return usage_error("explain", f"{options.request}: {error.message}")
-    summary = corpus.summary()
+    summary = corpus.summary() | {"unreadable": unreadable}
     seconds = clock.monotonic() - began
     if options.json:
         sys.stdout.buffer.write(
@@ -123,7 +143,7 @@ def _sum_up(options: argparse.Namespace, pipeline: Pipeline, asked: Request, lin
         )
     else:
         sys.stdout.write(corpus_text(summary, seconds))
-    return 0
+    return 1 if unreadable else 0
 
 
 def _print_rejection(facts: dict[str, Any]) -> None:

@@ -12,9 +12,13 @@ from proxy.policy.starter import STARTER_POLICY
 
 def add_to(commands: Subcommands) -> None:
     """Add the command to a parser."""
-    parser = commands.add_parser("init", help="write a commented starter policy")
+    parser = commands.add_parser("init", help="write a commented starter policy, weir.yaml")
     parser.add_argument(
-        "path", nargs="?", default="weir.yaml", metavar="PATH", help="file to write, - to print"
+        "path",
+        nargs="?",
+        default="weir.yaml",
+        metavar="PATH",
+        help="file to write (default weir.yaml), - to print",
     )
     parser.set_defaults(run=run)
 

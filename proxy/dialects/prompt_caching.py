@@ -15,6 +15,7 @@ import msgspec
 
 from proxy.core.json_edits import child, splice_object, with_child
 from proxy.core.json_spans import array_spans, parse_object
+from proxy.core.json_values import decode
 from proxy.dialects.text_parts import TextPart, quoted_text
 
 REQUESTS_PER_KEY = 15
@@ -32,7 +33,7 @@ _TAKE_KEYS = frozenset({"openai", "azure"})
 _BREAKPOINTS_SINCE = (5, 6)
 _NEWEST_MAJOR = 20
 _GPT = re.compile(r"gpt-(\d{1,2})(?:\.(\d{1,2}))?(?![\w.])")
-_MARKABLE_BLOCKS = frozenset({"text", "image", "document", "tool_result", "search_result"})
+_MARKABLE_BLOCKS = frozenset({"image", "document", "tool_result", "search_result"})
 _UNLIMITED_DEPTH = 1 << 30
 
 
@@ -126,10 +127,11 @@ def _is_markable(block: bytes) -> bool:
     if not block.startswith(b"{"):
         return False
     members = parse_object(block, _UNLIMITED_DEPTH)
-    kind = (members.last_value("type") or b"").strip(b'"').decode("ascii", "replace")
-    text = members.last_value("text")
-    is_blank = kind == "text" and (text is None or not text.strip(b'" \t').strip())
-    return kind in _MARKABLE_BLOCKS and not is_blank
+    kind = decode(members.last_value("type") or b"null")
+    if kind == "text":
+        text = decode(members.last_value("text") or b"null")
+        return isinstance(text, str) and bool(text.strip())
+    return isinstance(kind, str) and kind in _MARKABLE_BLOCKS
 
 
 def _with_member(block: bytes, edits: dict[str, bytes], mark: Mark) -> bytes:

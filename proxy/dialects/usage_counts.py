@@ -10,6 +10,7 @@ from typing import Any
 from proxy.core.usage import Usage
 
 _NOTHING = Usage()
+_MAX_TOKENS = 10**12
 
 
 def openai_usage(usage: object) -> Usage | None:
@@ -75,9 +76,14 @@ def _part(usage: dict[str, Any], name: str) -> dict[str, Any]:
 
 
 def _count(value: object) -> int | None:
+    """Return a count; nothing for what no answer can have, however long the number."""
     if isinstance(value, float) and value.is_integer():
         value = int(value)
-    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
+    return (
+        value
+        if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= _MAX_TOKENS
+        else None
+    )
 
 
 def _unless_empty(usage: Usage) -> Usage | None:

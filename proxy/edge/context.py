@@ -8,6 +8,7 @@ from typing import Protocol
 from proxy.core.clock import Clock
 from proxy.core.exchange import Exchange
 from proxy.http.deadlines import Deadlines
+from proxy.http.limits import ServerLimits
 from proxy.lanes.lane import Lane
 from proxy.observe.recorder import Recorder
 from proxy.pipeline import Pipeline
@@ -48,6 +49,7 @@ class HandlerContext(Protocol):
     loop: asyncio.AbstractEventLoop
     clock: Clock
     deadlines: Deadlines
+    limits: ServerLimits
     routing: Routing
     recorder: Recorder
     stream_lane: Lane

@@ -11,7 +11,7 @@ import re
 from proxy.core.document import Document, DocumentError
 from proxy.core.sse import EventSplitter, event_data
 from proxy.core.usage import Usage
-from proxy.dialects.dialect import Dialect, EventFacts
+from proxy.dialects.dialect import Dialect
 
 MAX_EVENT_BYTES = 1024 * 1024
 """Longer events pass unread: memory per stream stays bounded."""
@@ -106,14 +106,21 @@ class EventTap:
             kept.append(event[forwarded_bytes:])
             return
         self._last = event
-        facts = self._dialect.read_event(event)
-        self._learn(event, facts)
+        is_usage_only = self._matters(event) and self._learn(event)
         if forwarded_bytes:
             kept.append(event[forwarded_bytes:])
-        elif self._removes_usage and not facts.usage_only:
+        elif self._removes_usage and not is_usage_only:
             kept.append(_without_null_usage(event) if _USAGE_KEY in event else event)
 
-    def _learn(self, event: bytes, facts: EventFacts) -> None:
+    def _matters(self, event: bytes) -> bool:
+        """Tell whether an event may say more than that the content goes on."""
+        if not self.has_content:
+            return True
+        return any(marker in event for marker in self._markers)
+
+    def _learn(self, event: bytes) -> bool:
+        """Read an event; return whether it carries usage and nothing else."""
+        facts = self._dialect.read_event(event)
         if facts.first_content:
             self.has_content = True
         if facts.usage is not None:
@@ -129,6 +136,7 @@ class EventTap:
             self.has_events = True
         if not self.has_id and b"id" in event and _HAS_ID.search(event):
             self.has_id = True
+        return facts.usage_only
 
     def _skip_rest(self, carry: bytes, kept: list[bytes]) -> None:
         """Forget an overlong event but for its last bytes, which may be half of its end."""

@@ -10,6 +10,7 @@ from proxy.core.errors import (
     BODY_TOO_LARGE,
     INTERNAL,
     TOO_MANY_REQUESTS,
+    UPSTREAM_PROTOCOL,
     ProxyError,
 )
 from proxy.core.exchange import Exchange
@@ -19,7 +20,7 @@ from proxy.edge.errors import error_body, error_response
 from proxy.edge.outgoing import plan_outgoing, plan_unread
 from proxy.edge.relay import Relay
 from proxy.edge.report import report_headers
-from proxy.edge.request_body import decode_body
+from proxy.edge.request_body import MAX_PLAIN_BYTES, plain_body
 from proxy.edge.request_target import matched_path
 from proxy.edge.response_head import write_handshake
 from proxy.explanation import explain_request
@@ -103,7 +104,8 @@ class ExchangeHandler:
         self._candidates = self._routing.pipeline.candidates(exchange.method, exchange.path, self.header)
         length_bytes = head.content_length or 0
         if head.upgrade:
-            self._candidates = ()
+            # A handshake has no body; what flows after it is for nobody to read.
+            return
         if self._candidates:
             self._limit_bytes = self._candidates[0].max_body_bytes
             if len(self._candidates) > 1:
@@ -111,7 +113,7 @@ class ExchangeHandler:
             if 0 < self._limit_bytes < length_bytes:
                 self._oversize()
         elif b"transfer-encoding" in head.fields or length_bytes > REPLAYABLE_BYTES:
-            self._send_unread()
+            self._stream_unread()
 
     def body_received(self, data: bytes) -> None:
         """Collect the body, or pass it on."""
@@ -134,10 +136,9 @@ class ExchangeHandler:
             return
         parts, self._parts = self._parts, []
         body = parts[0] if len(parts) == 1 else b"".join(parts)
-        if not self._candidates:
-            decision = self._routing.pipeline.untouched()
-            self._send(decision, plan_unread(self._head, body, self._pool(decision)))
-        elif len(body) > INLINE_COUNT_BYTES and self._routing.pipeline.needs_tokens(self._candidates):
+        if not self._candidates or self._head.upgrade:
+            self._send_unread(body)
+        elif self._takes_long(body):
             self._context.start(self, body)
         else:
             self._decide(body)
@@ -180,8 +181,8 @@ class ExchangeHandler:
     async def decide_in_thread(self, body: bytes) -> None:
         """Decide about a long body without holding the event loop."""
         try:
-            request, is_decoded = self._readable(body)
             run = self._context.loop.run_in_executor
+            request, is_decoded = await run(None, self._readable, body)
             pipeline = self._routing.pipeline
             if _EXPLAIN_HEADER in self._head.fields and await run(None, self._is_dry_run, request):
                 self._explained(await run(None, explain_request, pipeline, request))
@@ -196,18 +197,16 @@ class ExchangeHandler:
 
     def _readable(self, body: bytes) -> tuple[Request, bool]:
         """Return the request as the pipeline reads it, and whether its body had to be decompressed."""
-        coding = self._head.fields.get(b"content-encoding", b"identity")
-        plain = body
-        if body and coding.lower() != b"identity":
-            limit_bytes = self._limit_bytes or REPLAYABLE_BYTES * 1024
-            try:
-                plain = decode_body(body, coding, limit_bytes)
-            except ProxyError:
-                if any(self._refuses_unread(route) for route in self._candidates):
-                    raise
-                plain = b""
+        must_read = any(self._refuses_unread(route) for route in self._candidates)
+        plain = plain_body(self._head, body, self._limit_bytes or MAX_PLAIN_BYTES, must_read)
         exchange = self.exchange
         return Request(exchange.method, exchange.path, self.header, plain), plain is not body
+
+    def _takes_long(self, body: bytes) -> bool:
+        """Tell whether deciding could hold the event loop: counting, or what a few bytes may inflate to."""
+        if b"content-encoding" in self._head.fields:
+            return bool(body)
+        return len(body) > INLINE_COUNT_BYTES and self._routing.pipeline.needs_tokens(self._candidates)
 
     def _is_dry_run(self, request: Request) -> bool:
         """Tell whether the caller asks what would happen, on a route that lets callers ask."""
@@ -235,16 +234,21 @@ class ExchangeHandler:
         exchange.tokens_after = decision.tokens_after
         if decision.dialect is not None:
             exchange.dialect = decision.dialect.name
-        route = decision.route
-        if route is not None:
-            exchange.route = route.name
-            if route.max_concurrent:
-                if not self._context.enter_route(route):
-                    message = "This route has as many requests in progress as its policy allows."
-                    self._fail(ProxyError(TOO_MANY_REQUESTS, message, retry_after_seconds=1))
-                    return
-                self._route = route
-        self._send(decision, plan_outgoing(self._head, body, decision, is_decoded, self._pool(decision)))
+        if self._enter(decision.route):
+            self._send(decision, plan_outgoing(self._head, body, decision, is_decoded, self._pool(decision)))
+
+    def _enter(self, route: Route | None) -> bool:
+        """Note the route and claim one of its places; answer 429 and return `False` when all are taken."""
+        if route is None:
+            return True
+        self.exchange.route = route.name
+        if route.max_concurrent:
+            if not self._context.enter_route(route):
+                message = "This route has as many requests in progress as its policy allows."
+                self._fail(ProxyError(TOO_MANY_REQUESTS, message, retry_after_seconds=1))
+                return False
+            self._route = route
+        return True
 
     def _pool(self, decision: Decision) -> Pool:
         return self._routing.pool(decision.upstream.name)
@@ -262,12 +266,22 @@ class ExchangeHandler:
         if not self._is_over:
             self._call = call
 
-    def _send_unread(self) -> None:
+    def _send_unread(self, body: bytes | None) -> None:
+        """Send a request whose body no route reads; `None` for one that follows as it comes."""
+        try:
+            decision = self._routing.pipeline.unread(self._candidates)
+        except ProxyError as error:
+            self._fail(error)
+            return
+        self.exchange.steps = decision.steps
+        if self._enter(decision.route):
+            self._send(decision, plan_unread(self._head, body, self._pool(decision)))
+
+    def _stream_unread(self) -> None:
         """Pass a body on as it comes, without holding it."""
         self._is_streaming = True
         parts, self._parts = self._parts, []
-        decision = self._routing.pipeline.untouched()
-        self._send(decision, plan_unread(self._head, None, self._pool(decision)))
+        self._send_unread(None)
         for data in parts:
             if self._call is not None:
                 self._call.send_body(data)
@@ -277,8 +291,7 @@ class ExchangeHandler:
             message = f"The request body is larger than the {self._limit_bytes} bytes that this route reads."
             self._fail(ProxyError(BODY_TOO_LARGE, message))
         else:
-            self._candidates = ()
-            self._send_unread()
+            self._stream_unread()
 
     @staticmethod
     def _refuses_unread(route: Route) -> bool:
@@ -303,6 +316,10 @@ class ExchangeHandler:
 
     def switch_protocols(self, head: ResponseHead) -> None:
         """Join the two sockets after a 101; the exchange ends when both are closed."""
+        if not self._head.upgrade:
+            message = "The upstream switched to another protocol, which nobody had asked for."
+            self.refused(ProxyError(UPSTREAM_PROTOCOL, message))
+            return
         call, self._call = self._call, None
         upstream = call.detach() if call is not None else None
         if upstream is None:
@@ -321,7 +338,8 @@ class ExchangeHandler:
             exchange.response_bytes = upstream_bytes
             self._record()
 
-        tunnel.join(downstream, upstream[0], early, upstream[1], closed)
+        deadlines, stall_seconds = self._context.deadlines, self._context.limits.write_stall
+        tunnel.join(downstream, upstream[0], early, upstream[1], deadlines, stall_seconds, closed)
 
     def relay_done(self) -> None:
         """The answer is over; what an upstream that is not done yet still says, nobody waits for."""

@@ -10,8 +10,32 @@ import zlib
 from collections.abc import Callable
 
 from proxy.core.errors import BODY_TOO_LARGE, INVALID_BODY, UNSUPPORTED_ENCODING, ProxyError
+from proxy.http.head import RequestHead
+
+MAX_PLAIN_BYTES = 64 * 1024 * 1024
+"""What a compressed body may become on a route that does not limit bodies."""
 
 _STEP_BYTES = 64 * 1024
+
+_MAX_LAYERS = 3
+_MAX_MEMBERS = 64
+"""Each member is followed by a copy of the rest, and empty ones compress to nearly nothing."""
+
+
+def plain_body(head: RequestHead, body: bytes, max_bytes: int, must_read: bool) -> bytes:
+    """Return a request's body as a route reads it: `body` itself where it is not compressed.
+
+    Empty where it cannot be read and need not be. Raises ProxyError where it must.
+    """
+    coding = head.fields.get(b"content-encoding", b"identity")
+    if not body or coding.lower() == b"identity":
+        return body
+    try:
+        return decode_body(body, coding, max_bytes)
+    except ProxyError:
+        if must_read:
+            raise
+        return b""
 
 
 def decode_body(body: bytes, coding: bytes, max_bytes: int) -> bytes:
@@ -20,7 +44,10 @@ def decode_body(body: bytes, coding: bytes, max_bytes: int) -> bytes:
     Raises ProxyError: 415 for a coding that is not understood, 413 for more than `max_bytes` of plain body,
     400 for data that is not what it claims to be.
     """
-    for name in reversed([part.strip().lower() for part in coding.split(b",")]):
+    names = [part.strip().lower() for part in coding.split(b",")]
+    if len(names) > _MAX_LAYERS:
+        raise ProxyError(UNSUPPORTED_ENCODING, "The request's body has too many content codings.")
+    for name in reversed(names):
         if name in (b"", b"identity"):
             continue
         decoder = _decoder(name)
@@ -67,7 +94,9 @@ def _deflate(body: bytes, max_bytes: int) -> bytes:
 
 def _inflate(body: bytes, max_bytes: int, window_bits: int) -> bytes:
     plain = b""
-    while body:
+    for _ in range(_MAX_MEMBERS):
+        if not body:
+            return plain
         inflater = zlib.decompressobj(window_bits)
         plain += inflater.decompress(body, max_bytes - len(plain) + 1)
         if len(plain) > max_bytes:
@@ -75,7 +104,7 @@ def _inflate(body: bytes, max_bytes: int, window_bits: int) -> bytes:
         if not inflater.eof:
             raise zlib.error("truncated")
         body = inflater.unused_data
-    return plain
+    raise ValueError("too many members")
 
 
 def _zstd(body: bytes, max_bytes: int) -> bytes:
@@ -89,13 +118,15 @@ def _zstd(body: bytes, max_bytes: int) -> bytes:
             raise _too_large()
     # The bounded reader takes a cut-off frame for a whole one. Now that the size is known to be within the
     # bound, the reader that tells, and has none, may look.
-    while body:
+    for _ in range(_MAX_MEMBERS):
+        if not body:
+            return plain
         frame = decompressor.decompressobj()
         frame.decompress(body)
         if not frame.eof:
             raise ValueError("truncated")
         body = frame.unused_data
-    return plain
+    raise ValueError("too many frames")
 
 
 def _brotli(body: bytes, max_bytes: int) -> bytes:

@@ -4,12 +4,13 @@
     {"path": "/v1/responses", "headers": {…}, "body": {…}}          a request; `url` may say the path
     {"custom_id": …, "method": "POST", "url": …, "body": {…}}       a line of an OpenAI batch file
 
-Bodies keep their bytes; null is none. What is no such line is a body too: the pipeline knows what to do with
-anything.
+Bodies keep their bytes; null is none. Other JSON is a body too: the pipeline knows what to do with it. What
+is no JSON at all (a line cut short, a log line in between) was no request, and is reported.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from proxy.core.document import Document, DocumentError
@@ -22,23 +23,30 @@ def read_requests(
     lines: Iterable[bytes],
     default: Request,
     path_of: Callable[[bytes], str],
+    unreadable: Callable[[int], None],
 ) -> Iterator[Request]:
     """Yield the requests of a file; blank lines are none.
 
     `default` gives method, path and headers where a line has none of its own; a line's headers are added to
     its. `path_of` turns a request target into a path and may raise `ProxyError`, which ends the reading.
+    `unreadable` is called with the number (from 1) of each line that is no JSON.
     """
-    for line in lines:
+    for number, line in enumerate(lines, 1):
         text = line.strip()
-        if text:
-            yield _read(text, default, path_of)
+        if not text:
+            continue
+        request = _read(text, default, path_of)
+        if request is None:
+            unreadable(number)
+        else:
+            yield request
 
 
-def _read(line: bytes, default: Request, path_of: Callable[[bytes], str]) -> Request:
+def _read(line: bytes, default: Request, path_of: Callable[[bytes], str]) -> Request | None:
     try:
         document = Document.parse(line)
     except DocumentError:
-        return Request(default.method, default.path, default.header, line)
+        return Request(default.method, default.path, default.header, line) if _is_json(line) else None
     body = document.get("body")
     if body is None or not document.has_any(_ENVELOPE):
         return Request(default.method, default.path, default.header, line)
@@ -54,6 +62,17 @@ def _read(line: bytes, default: Request, path_of: Callable[[bytes], str]) -> Req
         _header_lookup(document.value("headers"), default),
         body,
     )
+
+
+def _is_json(line: bytes) -> bool:
+    try:
+        json.loads(line)
+    except ValueError:
+        return False
+    except RecursionError:
+        # Deeper than this reader goes, which the pipeline has a rule for.
+        return True
+    return True
 
 
 def _header_lookup(headers: object, default: Request) -> Callable[[str], str | None]:

@@ -19,6 +19,12 @@ _SYN = 1
 _GONE_EVENTS = select.POLLHUP | select.POLLERR | getattr(select, "POLLRDHUP", 0)
 
 
+def is_local(transport: asyncio.BaseTransport) -> bool:
+    """Tell whether a connection is a unix socket."""
+    sock = transport.get_extra_info("socket")
+    return sock is not None and sock.family == socket.AF_UNIX
+
+
 def acknowledged_bytes(transport: asyncio.BaseTransport) -> int | None:
     """Return how many bytes the peer acknowledged on this connection; `None` where nobody can tell."""
     if not sys.platform.startswith("linux"):
@@ -34,6 +40,15 @@ def acknowledged_bytes(transport: asyncio.BaseTransport) -> int | None:
         return None
     acked: int = struct.unpack_from("Q", info, _BYTES_ACKED_OFFSET)[0]
     return acked - _SYN
+
+
+def taken_bytes(transport: asyncio.Transport) -> int:
+    """Return a figure that grows as the peer takes what is written.
+
+    A kernel's buffer may hold megabytes: its level moves only now and then, acknowledgements do at once.
+    """
+    acknowledged = acknowledged_bytes(transport)
+    return -transport.get_write_buffer_size() if acknowledged is None else acknowledged
 
 
 def is_peer_gone(transport: asyncio.BaseTransport) -> bool:

@@ -45,6 +45,7 @@ class RequestReader:
         "_has_advanced",
         "_head_bytes",
         "_headers",
+        "_is_resuming",
         "_limits",
         "_parser",
         "_target",
@@ -65,6 +66,7 @@ class RequestReader:
         self._head_bytes = 0
         self._unsure_bytes = 0
         self._has_advanced = False
+        self._is_resuming = False
         self.queue: deque[Incoming] = deque()
         self.is_in_head = False
         self.failure: ProxyError | None = None
@@ -85,7 +87,9 @@ class RequestReader:
             self._parser = httptools.HttpRequestParser(self)
             self._head_bytes = self._unsure_bytes = 0
             rest = data[upgrade.args[0] :]
-            if not self.queue[-1].head.upgrade:
+            incoming = self.queue[-1]
+            if not incoming.head.upgrade:
+                self._read_body_of(incoming)
                 return rest
             self.after_upgrade = rest
             return b""
@@ -98,8 +102,27 @@ class RequestReader:
             self.failure = _too_large()
         return b""
 
+    def _read_body_of(self, incoming: Incoming) -> None:
+        """Let the fresh parser read the body of a request whose upgrade is not taken up.
+
+        llhttp takes whatever follows the head of a request with `Upgrade` for the other protocol, a body
+        included: left alone it would be read as the next request.
+        """
+        head = incoming.head
+        if not head.has_body:
+            return
+        incoming.ended = False
+        self._is_resuming = True
+        framing = b"Transfer-Encoding: chunked"
+        if b"transfer-encoding" not in head.fields:
+            framing = b"Content-Length: %d" % (head.content_length or 0)
+        self._parser.feed_data(b"POST / HTTP/1.1\r\n%b\r\n\r\n" % framing)
+        self._is_resuming = False
+
     def on_message_begin(self) -> None:
         """Start an empty head."""
+        if self._is_resuming:
+            return
         self._headers = []
         self._target = b""
         self.is_in_head = True
@@ -114,6 +137,9 @@ class RequestReader:
 
     def on_headers_complete(self) -> None:
         """Close the head."""
+        if self._is_resuming:
+            self._headers = []
+            return
         self.is_in_head = False
         self._has_advanced = True
         self._check_size()
@@ -171,7 +197,8 @@ def _refuse_ambiguous(head: RequestHead) -> None:
 
 def _is_websocket(head: RequestHead) -> bool:
     """Tell a handshake (RFC 6455 section 4.1) from what only looks like one and may carry a body."""
-    return head.method == b"GET" and head.fields.get(b"upgrade", b"").lower() == b"websocket"
+    is_asked = head.method == b"GET" and head.fields.get(b"upgrade", b"").lower() == b"websocket"
+    return is_asked and not head.has_body
 
 
 def _too_large() -> ProxyError:

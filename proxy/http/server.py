@@ -12,7 +12,7 @@ from typing import Protocol, cast
 
 from proxy.core.errors import REQUEST_TIMEOUT, ProxyError
 from proxy.http.deadlines import NEVER, Deadlines
-from proxy.http.delivery import acknowledged_bytes, is_peer_gone
+from proxy.http.delivery import is_peer_gone, taken_bytes
 from proxy.http.head import RequestHead
 from proxy.http.limits import ServerLimits
 from proxy.http.request_reader import Incoming, RequestReader
@@ -159,16 +159,8 @@ class ServerConnection(asyncio.Protocol):
     def _await_taking(self) -> None:
         """From now on the caller has `write_stall` to take something of what is written."""
         self._is_write_paused = True
-        self._taken_bytes = self._count_taken()
+        self._taken_bytes = taken_bytes(self.transport)
         self._expire_in(self._service.limits.write_stall)
-
-    def _count_taken(self) -> int:
-        """Return a figure that grows as the caller takes bytes.
-
-        A kernel's buffer may hold megabytes: its level moves only now and then, acknowledgements do at once.
-        """
-        acknowledged = acknowledged_bytes(self.transport)
-        return -self.transport.get_write_buffer_size() if acknowledged is None else acknowledged
 
     # --- reading --------------------------------------------------------------------------------------
 
@@ -327,10 +319,10 @@ class ServerConnection(asyncio.Protocol):
             self.transport.abort()
             return
         if self._is_write_paused:
-            taken_bytes = self._count_taken()
-            if taken_bytes > self._taken_bytes:
+            taken = taken_bytes(self.transport)
+            if taken > self._taken_bytes:
                 self.deadline = now + self._service.limits.write_stall
-            self._taken_bytes = taken_bytes
+            self._taken_bytes = taken
         if now < self.deadline:
             return
         self.deadline = NEVER

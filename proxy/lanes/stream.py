@@ -17,11 +17,11 @@ from proxy.http.framing import LAST_CHUNK, chunk
 from proxy.http.head import ResponseHead
 from proxy.lanes.lane import Call, Outgoing
 from proxy.upstream.pool import Lease
-from proxy.upstream.refusals import Refusals, refused_param
+from proxy.upstream.refusals import Refusals, is_unsupported, refused_param
 from proxy.upstream.request_head import BodyPlan, write_request_head
 
 _MAX_REFUSAL_BYTES = 64 * 1024
-_MAX_STALE_RESENDS = 3
+_MAX_STALE_RESENDS = 1
 _BACKOFF_SECONDS = 0.5
 
 
@@ -59,6 +59,7 @@ class StreamCall:
         "_connection",
         "_exchange",
         "_is_body_ended",
+        "_is_paused",
         "_lane",
         "_lease",
         "_outgoing",
@@ -68,6 +69,7 @@ class StreamCall:
         "_refusal_head",
         "_reply",
         "_stale_resends",
+        "_suspect",
         "_timer",
         "_waits",
     )
@@ -87,9 +89,11 @@ class StreamCall:
         self._asked_at = 0.0
         self._pieces: list[bytes] = []
         self._is_body_ended = outgoing.body is not None
+        self._is_paused = False
         self._refusal: list[bytes] = []
         self._refusal_head: ResponseHead | None = None
         self._stale_resends = 0
+        self._suspect = ""
         self._waits = 0
 
     def start(self) -> None:
@@ -135,10 +139,11 @@ class StreamCall:
             connection.request_sent()
             return
         pieces, self._pieces = self._pieces, []
+        # Before writing, which may well say that the upstream takes no more for now.
+        self._reply.upstream_writable(True)
         connection.write(head + b"".join(pieces))
         if self._is_body_ended:
             connection.request_sent()
-        self._reply.upstream_writable(True)
 
     def _plan(self) -> BodyPlan:
         plan = self._outgoing.plan
@@ -169,12 +174,14 @@ class StreamCall:
             self._pieces.append(last)
 
     def pause(self) -> None:
-        """Stop reading the answer."""
+        """Stop reading the answer, which may not have begun."""
+        self._is_paused = True
         if self._connection is not None and self._phase is _Phase.RELAYED:
             self._connection.pause()
 
     def resume(self) -> None:
         """Read the answer again."""
+        self._is_paused = False
         if self._connection is not None and self._phase is _Phase.RELAYED:
             self._connection.resume()
 
@@ -216,8 +223,13 @@ class StreamCall:
 
     def _relay(self, head: ResponseHead) -> None:
         self._phase = _Phase.RELAYED
+        rewrite = self._outgoing.rewrite
+        if self._suspect and rewrite is not None and head.status < 400:
+            self._lane.refusals.learn(self._outgoing.pool.target.name, rewrite.model, self._suspect)
         if self._connection is not None:
             self._connection.handler = self._reply
+            if self._is_paused:
+                self._connection.pause()
         self._reply.head_received(head)
 
     def body_received(self, data: bytes) -> None:
@@ -239,7 +251,8 @@ class StreamCall:
         text = b"".join(self._refusal)
         param = refused_param(text, rewrite.added)
         if param is not None:
-            self._lane.refusals.learn(self._outgoing.pool.target.name, rewrite.model, param)
+            # Learnt only once the request succeeds without it: a caller can make a 400 quote any text.
+            self._suspect = param if is_unsupported(text) else ""
             self._resend(rewrite.without(param))
         elif rewrite.original is not None:
             self._resend(rewrite.original)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import threading
 from typing import Any
 
@@ -14,6 +15,7 @@ import orjson
 
 _MAX_BUFFERED_BYTES = 8 * 1024 * 1024
 _FLUSH_SECONDS = 0.05
+_NEEDS_QUOTES = re.compile(r'[\s"=\\\x00-\x1f\x7f]')
 
 
 class AccessLog:
@@ -107,6 +109,14 @@ def _json(record: dict[str, Any]) -> bytes:
 
 
 def _text(record: dict[str, Any]) -> bytes:
-    """Return a record as `key=value` words, for people who watch a terminal."""
-    words = [f"{key}={value}" for key, value in record.items() if value not in (None, "", [], {})]
-    return (" ".join(words).replace("\n", " ") + "\n").encode("utf-8", "backslashreplace")
+    """Return a record as `key=value` words (logfmt), for people who watch a terminal; nothing empty."""
+    words = [f"{key}={_word(value)}" for key, value in record.items() if value not in (None, "", [], {})]
+    return (" ".join(words) + "\n").encode("utf-8", "backslashreplace")
+
+
+def _word(value: object) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    text = ",".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)
+    # JSON's escapes keep a caller's line breaks and quotes from looking like other words or lines.
+    return json.dumps(text, ensure_ascii=False) if _NEEDS_QUOTES.search(text) else text

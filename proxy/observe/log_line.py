@@ -13,6 +13,7 @@ from proxy.core.decision import StepReport
 from proxy.core.exchange import Exchange
 
 _MAX_TEXT_CHARS = 512
+_MAX_REASON_CHARS = 64
 _ENCODER = msgspec.json.Encoder()
 
 
@@ -79,7 +80,7 @@ def log_record(exchange: Exchange, wall_seconds: float) -> LogRecord:
         upstream=exchange.upstream or None,
         upstream_status=exchange.upstream_status or None,
         retries=exchange.retries,
-        finish_reason=exchange.finish_reason or None,
+        finish_reason=exchange.finish_reason[:_MAX_REASON_CHARS] or None,
         tokens_in=usage.input_tokens if usage is not None else exchange.tokens_after,
         tokens_in_before=exchange.tokens_before,
         tokens_cached=usage.cached_tokens if usage is not None else None,

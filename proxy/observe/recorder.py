@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+
 from proxy.core.clock import Clock
 from proxy.core.decision import LaneDecision, StepReport
 from proxy.core.exchange import Exchange
@@ -11,6 +13,7 @@ from proxy.observe.access_log import AccessLog
 from proxy.observe.log_line import exchange_words, log_line
 from proxy.observe.metrics import OTHER, Metrics, observe_into
 
+_log = logging.getLogger("weir")
 _CAP_REASONS = frozenset({"length", "max_tokens", "max_output_tokens", "incomplete"})
 _MAX_SERIES = 4_096
 
@@ -63,16 +66,20 @@ class Recorder:
     def record(self, exchange: Exchange) -> None:
         """Count and log an exchange that `begun` was called for."""
         self.in_flight -= 1
-        self._count(exchange)
-        self._log(exchange)
+        try:
+            self._count(exchange)
+            self._write(exchange)
+        except Exception as problem:
+            # An exchange has ended well even if it cannot be told.
+            _log.error("an exchange could not be recorded", exc_info=problem)
 
     def refused(self, exchange: Exchange) -> None:
         """Count and log a request that could not even be read, for which `begun` was not called."""
         self.metrics.add(m.REQUESTS, ("", "", f"{exchange.status // 100}xx"))
         self.metrics.add(m.ERRORS, (exchange.error,))
-        self._log(exchange)
+        self._write(exchange)
 
-    def _log(self, exchange: Exchange) -> None:
+    def _write(self, exchange: Exchange) -> None:
         if self._access_log.is_json:
             self._access_log.write_line(log_line(exchange, self._clock.wall()))
         elif self._access_log.is_on:

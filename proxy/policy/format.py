@@ -63,6 +63,19 @@ class _WithMark(Generic[T]):
         return self.inner.schema()
 
 
+@dataclass(frozen=True, slots=True)
+class _Version:
+    """The version of the format, of which there is one."""
+
+    def read(self, node: Node, place: Place) -> int:
+        if Whole().read(node, place) != 1:
+            raise place.refused(node, "only version 1 exists")
+        return 1
+
+    def schema(self) -> dict[str, Any]:
+        return Whole(1, 1).schema()
+
+
 _PATTERNS = ListOf(Text(), or_one=True, may_be_empty=False)
 
 TOKENS = Record(
@@ -101,6 +114,7 @@ MATCH = Record(
     },
     lambda given: Match(**given | {"headers": tuple(given.get("headers", {}).items())}),
     "Which requests; every condition that is given must hold.",
+    lambda text: f"write {{path: {text}}}" if text.startswith("/") else "",
 )
 
 URGENCY_RULE = Record(
@@ -119,6 +133,7 @@ URGENCY: Record[dict[str, Any]] = Record(
     },
     lambda given: _renamed(given, {"deadline": "deadline_seconds"}),
     "How soon answers are needed.",
+    lambda text: f"write {{default: {text}}}",
 )
 
 COALESCE = Record(
@@ -235,7 +250,11 @@ RETRY: Record[dict[str, Any]] = Record(
 
 UPSTREAM: Record[dict[str, Any]] = Record(
     {
-        "base_url": Key(Text(values.base_url), "What `/v1` of the caller's path stands for.", required=True),
+        "base_url": Key(
+            Text(values.base_url, odd=values.odd_base_url),
+            "What `/v1` of the caller's path stands for.",
+            required=True,
+        ),
         "api_key": Key(Text(values.credential, secret=True), "Sent instead of the caller's credentials."),
         "provider": Key(Choice.of_enum(Provider), "Who runs it: credential header and API features."),
         "timeouts": Key(TIMEOUTS, "Limits on waiting."),
@@ -268,7 +287,7 @@ def file_record(steps: Sequence[Step]) -> Record[PolicyFile]:
     """Return the record of a whole policy file, given the steps that exist."""
     return Record(
         {
-            "version": Key(Whole(1, 1), "Version of this format: 1.", required=True),
+            "version": Key(_Version(), "Version of this format: 1.", required=True),
             "upstreams": Key(
                 MapOf(_WithMark(UPSTREAM), values.label), "The APIs that requests go to, by name."
             ),

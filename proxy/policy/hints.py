@@ -31,7 +31,9 @@ def record_of(config: type[Any]) -> Record[Any]:
         for field in dataclasses.fields(config)
         if field.init
     }
-    return Record(keys, lambda given: config(**given))
+    # Where a parameter may be set, a value without its word most likely wants to be just that.
+    advice = (lambda text: f"write {{set: {text}}}") if "set" in keys else (lambda text: "")
+    return Record(keys, lambda given: config(**given), advice=advice)
 
 
 def kind_of_hint(hint: Any) -> Kind[Any]:

@@ -7,7 +7,7 @@ One description serves both, so that the schema cannot drift from what is accept
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Protocol, TypeVar
 
@@ -16,7 +16,18 @@ from proxy.policy.findings import Broken, FindingList, did_you_mean
 from proxy.policy.nodes import MapNode, Node, ScalarNode, kind_of
 from proxy.policy.traps import DECIMAL, INTEGER, quoted, trap
 
+T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
+
+_STAND_INS = (
+    "http://placeholder.invalid/v1",
+    "/placeholder",
+    "placeholder",
+    "PLACEHOLDER",
+    "1m",
+    "1MiB",
+    "off",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +76,16 @@ def scalar(node: Node, place: Place, wanted: str) -> ScalarNode:
     return node
 
 
+def known_enough(check: Callable[[str], T], text: str) -> T:
+    """Return what a check makes of a text with unknown parts, or of a stand-in that it accepts."""
+    for stand_in in (text, *_STAND_INS):
+        try:
+            return check(stand_in)
+        except ValueError:
+            continue
+    raise AssertionError("no stand-in fits")
+
+
 def hint_of(error: ValueError) -> str:
     """Return the suggestion that came with an error."""
     return error.hint if isinstance(error, values.Misspelled) else ""
@@ -74,12 +95,14 @@ def hint_of(error: ValueError) -> str:
 class Text:
     """Text exactly as written. `check` may refuse or normalise it; a `secret` is never shown in a finding.
 
-    `words` are accepted without quotes although YAML reads them as something else.
+    `words` are accepted without quotes although YAML reads them as something else. `odd` returns what to warn
+    of in a text that can be used, or nothing.
     """
 
     check: Callable[[str], str] = str
     secret: bool = False
     words: tuple[str, ...] = ()
+    odd: Callable[[str], str] = field(default=lambda text: "")
 
     def read(self, node: Node, place: Place) -> str:
         """Return the text."""
@@ -92,10 +115,15 @@ class Text:
                 raise place.refused(
                     node, f"{given.text} is read as {read_as}, not as text", quoted(given.text)
                 )
+        if given.unknown:
+            return known_enough(self.check, given.text)
         try:
-            return self.check(given.text)
+            text = self.check(given.text)
         except ValueError as error:
             raise place.refused(node, str(error), hint_of(error)) from None
+        if remark := self.odd(text):
+            place.findings.warn(node.mark, place.path, remark)
+        return text
 
     def schema(self) -> dict[str, Any]:
         """Return the schema of a string."""
@@ -193,11 +221,15 @@ class Spelled:
         given = scalar(node, place, "text")
         if given.text == "off" and self.may_be_off:
             return self.when_off
+        if given.unknown:
+            return known_enough(self.parse, given.text)
         try:
             return self.parse(given.text)
         except ValueError as error:
             or_off = ", or off" if self.may_be_off else ""
-            raise place.refused(node, f"{error}{or_off}", hint_of(error)) from None
+            shown = "" if given.substituted else f", not {given.text}"
+            hint = "" if given.substituted else hint_of(error)
+            raise place.refused(node, f"{error}{or_off}{shown}", hint) from None
 
     def schema(self) -> dict[str, Any]:
         """Return the schema of such text; a substituted one cannot be judged before it is known."""
@@ -231,6 +263,8 @@ class Choice:
         words = [word for word, _ in self.meanings]
         wanted = f"one of {', '.join(words)}"
         given = scalar(node, place, wanted)
+        if given.unknown:
+            return self.meanings[0][1]
         for word, meaning in self.meanings:
             if word == given.text:
                 return meaning

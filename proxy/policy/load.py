@@ -48,12 +48,18 @@ def load(
     return reading.policies
 
 
-def check(paths: Sequence[str], env: Mapping[str, str], steps: Sequence[Step] = STEPS) -> list[Finding]:
+def check(
+    paths: Sequence[str],
+    env: Mapping[str, str],
+    steps: Sequence[Step] = STEPS,
+    *,
+    allow_missing: bool = False,
+) -> list[Finding]:
     """Return everything that is wrong or odd about a set, errors and warnings, in reading order.
 
     A set without upstreams is fine here: whoever serves it brings one.
     """
-    return list(read(paths, env, PLACEHOLDER, steps).findings)
+    return list(read(paths, env, PLACEHOLDER, steps, allow_missing=allow_missing).findings)
 
 
 def read(
@@ -61,8 +67,14 @@ def read(
     env: Mapping[str, str],
     fallback_upstream: Upstream | None,
     steps: Sequence[Step] = STEPS,
+    *,
+    allow_missing: bool = False,
 ) -> Reading:
-    """Read a set and say what is wrong with it; raises nothing."""
+    """Read a set and say what is wrong with it; raises nothing.
+
+    With `allow_missing` placeholders stand for variables and files that are not there, each with a warning:
+    such a set can be judged and explained, but must never be served.
+    """
     findings = FindingList()
     referenced: list[str] = []
 
@@ -70,7 +82,7 @@ def read(
         referenced.append(path)
         return read_text(path)
 
-    substitution = Substitution(env, read_referenced)
+    substitution = Substitution(env, read_referenced, allow_missing)
     files = [
         file
         for name in policy_files(paths, findings)

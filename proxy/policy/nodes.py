@@ -16,6 +16,7 @@ class ScalarNode:
     """One value. `plain` is whether it was written without quotes, tag or block style.
 
     `substituted` marks text that came from the environment or a file: it is always text, never shown.
+    `unknown` marks text of which a part is missing where that is allowed: a placeholder stands for it.
     `broken` marks text whose substitution failed and has been reported: reading it says nothing more.
     """
 
@@ -24,6 +25,7 @@ class ScalarNode:
     plain: bool
     substituted: bool = False
     broken: bool = False
+    unknown: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -14,10 +15,17 @@ from proxy.dialects.system_text import has_system_text
 from proxy.policy.findings import FindingList, Mark
 from proxy.policy.format import Located
 from proxy.policy.glob import covers
+from proxy.policy.lane import SHORTEST_HOLD_SECONDS
 from proxy.policy.model import Match, PolicySet, Route, TokenRange
+from proxy.policy.values import looks_like_regexp
+from proxy.steps.add_stop import Config as AddStop
 
-# A literal path or model name has no use for these; someone who writes them thinks of regular expressions.
-_REGEXP = re.compile(r"\.\*|\.\+|^\^|\$$|\\[dws.]|\[[^\]]*\]|\(.*\)|\|")
+_MOST_STOPS = 4
+"""What the chat and completions APIs take; a route without a known path is judged by it."""
+
+_ESCAPE = re.compile(r"\\[nrt]")
+
+_NOT_CARRIED = "accepted, but this version carries everything on the stream lane"
 
 _NEEDED: Mapping[str, tuple[Callable[[Dialect], Any], str]] = {
     "cap_output": (lambda dialect: dialect.cap_field_names, "output cap"),
@@ -34,7 +42,10 @@ def report_oddities(policies: PolicySet, routes: Sequence[Located[Route]], findi
         route, path = located.value, f"routes.{located.value.name}"
         _report_shadow(routes[:index], located, path, findings)
         _report_patterns(route.match, located.mark, path, findings)
+        _report_case(route.match, located.mark, path, findings)
         _report_steps(route, located.mark, path, findings)
+        _report_twice(route, located.mark, path, findings)
+        _report_stops(route, located.mark, path, findings)
         _report_lanes(route, located.mark, path, findings)
         if route.match.needs_body and not route.match.path:
             findings.warn(located.mark, path, "without match.path every request's body has to be read")
@@ -84,9 +95,42 @@ def _range_covers(wide: TokenRange | None, narrow: TokenRange | None) -> bool:
 def _report_patterns(match: Match, mark: Mark, path: str, findings: FindingList) -> None:
     headers = (pattern for _, patterns in match.headers for pattern in patterns)
     for what, patterns in (("path", match.path), ("model", match.model), ("headers", headers)):
-        if any(_REGEXP.search(pattern) for pattern in patterns):
-            problem = "this looks like a regular expression; patterns know only *, which stands for any text"
+        if any(looks_like_regexp(pattern) for pattern in patterns):
+            problem = (
+                "this looks like a regular expression; "
+                "patterns are globs that know only *, which stands for any text"
+            )
             findings.warn(mark, f"{path}.match.{what}", problem)
+
+
+def _report_case(match: Match, mark: Mark, path: str, findings: FindingList) -> None:
+    for pattern in match.path:
+        lowered = pattern.lower()
+        is_known = dialect_for_path(lowered) is not None and dialect_for_path(pattern) is None
+        if pattern.startswith("/V1") or (is_known and "*" not in pattern):
+            findings.warn(mark, f"{path}.match.path", "paths are case-sensitive", f"did you mean {lowered}?")
+
+
+def _report_twice(route: Route, mark: Mark, path: str, findings: FindingList) -> None:
+    for name, count in Counter(bound.step.name for bound in route.steps).items():
+        if count > 1:
+            findings.warn(mark, f"{path}.steps", f"{name} stands here {count} times; each of them is applied")
+
+
+def _report_stops(route: Route, mark: Mark, path: str, findings: FindingList) -> None:
+    dialects = [dialect_for_path(pattern) for pattern in route.match.path]
+    limits = [dialect.stop_limit for dialect in dialects if dialect is not None and dialect.stop_limit]
+    for bound in route.steps:
+        if not isinstance(bound.config, AddStop):
+            continue
+        sequences = bound.config.sequences
+        limit = bound.config.limit or max(limits, default=_MOST_STOPS)
+        if len(sequences) > limit:
+            problem = f"add_stop has {len(sequences)} sequences, of which at most {limit} are ever sent"
+            findings.warn(mark, f"{path}.steps", problem)
+        if any(_ESCAPE.search(sequence) for sequence in sequences):
+            problem = "a stop sequence has a backslash and a letter in it, not a line break or a tab"
+            findings.warn(mark, f"{path}.steps", problem, 'write "\\n" in double quotes')
 
 
 def _report_steps(route: Route, mark: Mark, path: str, findings: FindingList) -> None:
@@ -109,5 +153,13 @@ def _report_lanes(route: Route, mark: Mark, path: str, findings: FindingList) ->
     by_caller = "x-weir-urgency" in route.allow_caller
     if route.coalesce is not None and urgencies == {Urgency.INTERACTIVE} and not by_caller:
         findings.warn(mark, f"{path}.coalesce", "has no effect: the route's requests are all interactive")
+    elif route.coalesce is not None:
+        findings.warn(mark, f"{path}.coalesce", _NOT_CARRIED)
+    if route.batch is not None:
+        findings.warn(mark, f"{path}.batch", _NOT_CARRIED)
+        deadline_seconds = route.urgency.deadline_seconds
+        if deadline_seconds is not None and deadline_seconds < SHORTEST_HOLD_SECONDS:
+            problem = f"nothing is deferred: the deadline is below {SHORTEST_HOLD_SECONDS:.0f}s"
+            findings.warn(mark, f"{path}.urgency", problem)
     if Urgency.DEFERRABLE in urgencies and route.batch is None:
         findings.warn(mark, f"{path}.urgency", "nothing is deferred: the route has no batch section")

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
 from proxy.policy.findings import Broken, did_you_mean
@@ -13,13 +14,22 @@ from proxy.policy.traps import DECIMAL, INTEGER, quoted, trap
 
 T = TypeVar("T")
 
+_WORD = re.compile(r"\w+")
 
-def mapping(node: Node, place: Place) -> MapNode:
-    """Return the node if it is a mapping."""
+
+def is_nothing(node: Node) -> bool:
+    """Tell whether nothing at all is written at a place."""
+    return isinstance(node, ScalarNode) and node.plain and not node.text
+
+
+def mapping(node: Node, place: Place, advice: Callable[[str], str] = lambda text: "") -> MapNode:
+    """Return the node if it is a mapping. `advice` gives a hint where a single value stands there."""
     if isinstance(node, MapNode):
         return node
-    nothing = isinstance(node, ScalarNode) and node.plain and not node.text
+    nothing = is_nothing(node)
     hint = "write {} for one without keys" if nothing else ""
+    if isinstance(node, ScalarNode) and not nothing and not node.substituted:
+        hint = advice(node.text)
     raise place.refused(node, f"a mapping is wanted, not {'nothing' if nothing else kind_of(node)}", hint)
 
 
@@ -36,12 +46,18 @@ class ListOf(Generic[T]):
         if not isinstance(node, ListNode):
             if self.or_one:
                 return (self.element.read(node, place),)
+            if is_nothing(node):
+                raise place.refused(node, "the list is empty", "leave the key out or add items")
             raise place.refused(node, f"a list is wanted, not {kind_of(node)}", "put it into [ ]")
         if not node.items and not self.may_be_empty:
             raise place.refused(node, "the list is empty: leave the key out")
         read: list[T] = []
         for index, item in enumerate(node.items):
             try:
+                if is_nothing(item):
+                    raise place.item(index).refused(
+                        item, "the list item is empty", "remove its - or its comma"
+                    )
                 read.append(self.element.read(item, place.item(index)))
             except Broken:
                 continue
@@ -95,6 +111,12 @@ class MapOf(Generic[T]):
         return {"type": "object", "additionalProperties": self.value.schema()}
 
 
+def first_word(text: str) -> str:
+    """Return the word that a message begins with."""
+    found = _WORD.match(text)
+    return found[0] if found is not None else ""
+
+
 @dataclass(frozen=True, slots=True)
 class Key:
     """One known key of a record."""
@@ -109,16 +131,18 @@ class Key:
 class Record(Generic[T]):
     """A mapping with known keys, made into a value by `build` from the keys that were given.
 
-    `build` may raise `ValueError`: it becomes a finding at the record's own position.
+    `build` may raise `ValueError`: it becomes a finding at the key that its first word names, if that was
+    given, else at the record's own position. `advice` says what may be meant by a value without its key.
     """
 
     keys: Mapping[str, Key]
     build: Callable[[dict[str, Any]], T]
     help: str = ""
+    advice: Callable[[str], str] = field(default=lambda text: "")
 
     def read(self, node: Node, place: Place) -> T:
         """Return what `build` makes of the given keys."""
-        given = mapping(node, place)
+        given = mapping(node, place, self.advice)
         values: dict[str, Any] = {}
         broken = False
         for name, value in given.entries:
@@ -139,7 +163,31 @@ class Record(Generic[T]):
         try:
             return self.build(values)
         except ValueError as error:
-            raise place.refused(node, str(error)) from None
+            self._report(str(error), given, values, place)
+            raise Broken from None
+
+    def _report(self, problem: str, given: MapNode, values: dict[str, Any], place: Place) -> None:
+        """Report what `build` refuses, and what it goes on to refuse without the value that it named.
+
+        A later problem that speaks of a value left out may only be there because it was: it ends the search.
+        """
+        marks = {name.text: name.mark for name, _ in given.entries}
+        left, left_out = dict(values), set[str]()
+        while True:
+            name = first_word(problem)
+            place.findings.error(marks.get(name, given.mark), place.path, problem)
+            if name not in left or self.keys[name].required:
+                return
+            del left[name]
+            left_out.add(name)
+            try:
+                self.build(left)
+            except ValueError as error:
+                problem = str(error)
+            else:
+                return
+            if first_word(problem) not in left or left_out.intersection(_WORD.findall(problem)):
+                return
 
     def schema(self) -> dict[str, Any]:
         """Return the schema of an object with just these keys."""

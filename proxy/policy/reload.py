@@ -6,12 +6,15 @@ swaps a symbolic link and never touches the file. A set that cannot be used leav
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
 
 from proxy.policy.findings import Finding
 from proxy.policy.load import read
 from proxy.policy.model import PolicySet, Upstream
 from proxy.policy.sources import signature
+
+_log = logging.getLogger("weir")
 
 Report = Callable[[tuple[Finding, ...]], None]
 """Receives what is wrong with a set that was not taken over."""
@@ -68,6 +71,8 @@ class PolicyWatcher:
         if reading.policies is None:
             self._report_once(reading.findings)
         else:
+            if self._reported and reading.policies == self.current:
+                _log.info("policies on disk are valid again, and the same as those in force")
             self._reported = ()
             if reading.policies != self.current:
                 self.current = reading.policies

@@ -27,7 +27,8 @@ routes:
       # model: ["gpt-4o*", "gpt-5*"] # patterns know only *, which stands for any text; quote them
       # headers: {x-team: support}
     steps:
-      - cap_output: {max: 4000}      # no answer longer than this; callers may ask for less
+      # In tokens: `default` bounds answers whose caller set no cap, `max` lowers caps above it.
+      - cap_output: {default: 1000, max: 4000}
       # - add_stop: ["\\n\\nUser:"]     # stop sequences on top of the callers' own
     urgency: {default: interactive}
 """

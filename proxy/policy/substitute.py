@@ -17,6 +17,7 @@ from proxy.policy.kinds import Place
 from proxy.policy.nodes import ListNode, MapNode, Node, ScalarNode
 
 _REFERENCE = re.compile(r"\$\$|\$\{([^}]*)\}|\$\{")
+_BARE_NAME = re.compile(r"\$[A-Z_][A-Z0-9_]+")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _FILE = "file:"
 
@@ -30,6 +31,8 @@ class Substitution:
 
     env: Mapping[str, str]
     read_text: ReadText
+    allow_missing: bool = False
+    """Whether a missing variable or file is only worth a warning, and its value left unknown."""
 
     def apply(self, node: Node, place: Place) -> Node:
         """Return the tree with every reference replaced; reports and marks the ones that cannot be."""
@@ -44,9 +47,14 @@ class Substitution:
                 return self._scalar(node, place) if "$" in node.text else node
 
     def _scalar(self, node: ScalarNode, place: Place) -> ScalarNode:
+        if _BARE_NAME.fullmatch(node.text):
+            hint = "did you mean ${NAME}? A literal $ is written $$"
+            place.findings.warn(node.mark, place.path, "the $ is taken as it is: nothing is replaced", hint)
+            return node
         pieces: list[str] = []
         at = 0
         references = 0
+        unknown = False
         try:
             for found in _REFERENCE.finditer(node.text):
                 pieces.append(node.text[at : found.start()])
@@ -55,15 +63,17 @@ class Substitution:
                     pieces.append("$")
                     continue
                 references += 1
-                pieces.append(self._value(found[1], node, place))
+                value = self._value(found[1], node, place)
+                unknown = unknown or value is None
+                pieces.append("placeholder" if value is None else value)
         except Broken:
             return replace(node, broken=True)
         text = "".join(pieces) + node.text[at:]
         if not references:
             return replace(node, text=text)
-        return replace(node, text=text, plain=False, substituted=True)
+        return replace(node, text=text, plain=False, substituted=True, unknown=unknown)
 
-    def _value(self, reference: str | None, node: ScalarNode, place: Place) -> str:
+    def _value(self, reference: str | None, node: ScalarNode, place: Place) -> str | None:
         if reference is None:
             raise place.refused(node, "${ without its }", "write $${ for the characters themselves")
         if reference.startswith(_FILE):
@@ -74,16 +84,22 @@ class Substitution:
             )
         value = self.env.get(reference)
         if value is None:
-            raise place.refused(node, f"environment variable {reference} is not set")
+            self._missing(f"environment variable {reference} is not set", node, place)
         return value
 
-    def _file(self, path: str, node: ScalarNode, place: Place) -> str:
+    def _missing(self, problem: str, node: ScalarNode, place: Place) -> None:
+        if not self.allow_missing:
+            raise place.refused(node, problem)
+        place.findings.warn(node.mark, place.path, f"{problem}; a placeholder stands for it")
+
+    def _file(self, path: str, node: ScalarNode, place: Place) -> str | None:
         if not path.startswith("/"):
             raise place.refused(node, "${file:…} takes an absolute path")
         try:
             text = self.read_text(path)
         except OSError as error:
-            raise place.refused(node, f"file {path} cannot be read: {error.strerror or 'error'}") from None
+            self._missing(f"file {path} cannot be read: {error.strerror or 'error'}", node, place)
+            return None
         except ValueError:
             raise place.refused(node, f"file {path} is not a small UTF-8 text") from None
         return text.removesuffix("\r\n" if text.endswith("\r\n") else "\n")

@@ -15,7 +15,14 @@ _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 _BYTES = {"B": 1, "KiB": 1024, "MiB": 1024**2, "GiB": 1024**3}
 _WRONG_SIZE_UNIT = re.compile(r"(\d{1,9})\s*([kKmMgG])[iI]?[bB]?", re.ASCII)
 _WRONG_DURATION_UNIT = re.compile(
-    r"(\d{1,9})\s*(seconds?|secs?|minutes?|mins?|hours?|hrs?|days?|d)", re.IGNORECASE | re.ASCII
+    r"(\d{1,9})\s*(ms|s|m|h|seconds?|secs?|minutes?|mins?|hours?|hrs?|days?|d)", re.IGNORECASE | re.ASCII
+)
+_SEVERAL_UNITS = re.compile(r"(?=\d)(?:(\d{1,6})h)?\s*(?:(\d{1,6})m)?\s*(?:(\d{1,6})s)?", re.ASCII)
+# A literal path or model name has no use for these; someone who writes them thinks of regular expressions.
+_REGEXP = re.compile(r"\.\*|\.\+|^\^|\$$|\\[dws.]|\[[^\]]*\]|\(.*\)|\|")
+# What callers append to a base URL themselves; elsewhere the bare words may be part of an address.
+_API_PATH = re.compile(
+    r"/chat/completions$|/v1/(?:completions|embeddings|messages|models|moderations|responses)$"
 )
 # RFC 9110, section 5.1: a field name is a token.
 _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,128}")
@@ -48,10 +55,15 @@ def duration_seconds(text: str) -> float:
 def _duration_hint(text: str) -> str:
     if re.fullmatch(r"[0-9]{1,9}", text):
         return f"did you mean {text}s?"
+    several = _SEVERAL_UNITS.fullmatch(text)
+    if several is not None and sum(part is not None for part in several.groups()) > 1:
+        hours, minutes, seconds = (int(part or 0) for part in several.groups())
+        minutes += hours * 60
+        return f"did you mean {minutes * 60 + seconds}s?" if seconds else f"did you mean {minutes}m?"
     found = _WRONG_DURATION_UNIT.fullmatch(text)
     if found is None:
         return ""
-    unit = found[2][0].lower()
+    unit = found[2].lower() if found[2].lower() == "ms" else found[2][0].lower()
     if unit == "d":
         return f"did you mean {int(found[1]) * 24}h?"
     return f"did you mean {found[1]}{unit}?"
@@ -74,7 +86,23 @@ def base_url(text: str) -> str:
         raise ValueError("a base URL carries no credentials; use api_key")
     if "?" in text or "#" in text:
         raise ValueError("a base URL has no query and no fragment")
+    api_path = _API_PATH.search(text.rstrip("/"))
+    if api_path is not None:
+        ending = api_path[0].removeprefix("/v1")
+        raise Misspelled("a base URL ends before the path of an API", f"leave out {ending}")
     return text.rstrip("/")
+
+
+def odd_base_url(url: str) -> str:
+    """Return what is odd about a base URL that can be used, or nothing."""
+    if urlsplit(url).path:
+        return ""
+    return "the base URL has no path, but most OpenAI-compatible servers answer under /v1"
+
+
+def looks_like_regexp(pattern: str) -> bool:
+    """Tell whether whoever wrote a pattern is likely to have thought of a regular expression."""
+    return _REGEXP.search(pattern) is not None
 
 
 def outbound_proxy(text: str) -> str:
@@ -131,6 +159,8 @@ def label(text: str) -> str:
 
 def path_pattern(text: str) -> str:
     """Return a pattern for the path of a request target."""
+    if looks_like_regexp(text) and (not text.startswith(("/", "*")) or "?" in text):
+        raise ValueError("patterns are globs that know only *; regular expressions are not supported")
     if not text.startswith(("/", "*")):
         raise Misspelled("a path begins with /", f"did you mean /{text}?")
     if "?" in text or "#" in text:

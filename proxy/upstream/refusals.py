@@ -17,6 +17,24 @@ _MAX_ENTRIES = 10_000
 _WORD = re.compile(r"\w+")
 
 
+_UNSUPPORTED = (
+    b"unsupported",
+    b"not supported",
+    b"does not support",
+    b"not support",
+    b"unknown",
+    b"unrecognized",
+    b"unexpected",
+    b"not permitted",
+    b"not allowed",
+    b"extra_forbidden",
+    b"extra inputs",
+    b"invalid parameter",
+    b"not recognized",
+    b"no such",
+)
+
+
 class Refusals:
     """Refused parameters by upstream and model."""
 
@@ -65,6 +83,15 @@ def refused_param(body: bytes, candidates: frozenset[str]) -> str | None:
     if not isinstance(message, str):
         return None
     return next((name for name in sorted(candidates) if _names(message, name)), None)
+
+
+def is_unsupported(body: bytes) -> bool:
+    """Tell whether a 400 says that a parameter is not taken at all, rather than that its value is wrong.
+
+    Only the former may be remembered: a cap too large for one prompt is right for the next.
+    """
+    text = body.lower()
+    return any(word in text for word in _UNSUPPORTED)
 
 
 def _names(message: str, candidate: str) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import sys
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -25,7 +26,7 @@ from tests.support.storm.upstream import STREAM, FaultyUpstream
 from tests.support.weir import RunningWeir, weir
 
 SEED = int(os.environ.get("WEIR_CHAOS_SEED") or 20_260)
-CALLERS_COUNT = int(os.environ.get("WEIR_CHAOS_CALLERS") or 300)
+CALLERS_COUNT = int(os.environ.get("WEIR_CHAOS_CALLERS") or 240)
 PLACES = 200
 RELOAD_EVERY = 40
 SETTLE_SECONDS = 5.0
@@ -37,9 +38,9 @@ ROUTES = (
     (f"max_concurrent: {PLACES}", "commit_after: 0s", "headers: minimal"),
 )
 UPSTREAMS = (
-    "timeouts: {connect: 2s, first_byte: 400ms, idle: 300ms}",
-    "timeouts: {connect: 2s, first_byte: 400ms, idle: 300ms}, max_connections: 30",
-    "timeouts: {connect: 2s, first_byte: 400ms, idle: 300ms, total: 4s}",
+    "timeouts: {connect: 2s, first_byte: 1s, idle: 1s}",
+    "timeouts: {connect: 2s, first_byte: 1s, idle: 1s}, max_connections: 30",
+    "timeouts: {connect: 2s, first_byte: 1s, idle: 1s, total: 6s}",
 )
 
 
@@ -111,6 +112,11 @@ def check_records(proxy: RunningWeir, storm: Storm, upstream: FaultyUpstream) ->
     assert set(by_trace) - set(storm.asked) - {None} == set()
     due = storm.seen.answered | (set(upstream.executed) - {""})
     assert due - set(by_trace) == set(), "answered or executed, and never recorded"
+    twice = [storm.asked[trace] for trace, count in upstream.executed.items() if trace and count > 1]
+    # A reset before the acknowledgement that TCP delays looks like one by who never got the request, and a
+    # 400 on an edited body is answered with the caller's own.
+    may_be = ("nothing_then_reset", "refusal")
+    assert [asked for asked in twice if asked.fault not in may_be] == [], "executed twice"
     ids = [record["request_id"] for record in log]
     assert len(ids) == len(set(ids))
     assert set(filter(None, storm.seen.request_ids)) - set(ids) == set()
@@ -127,7 +133,7 @@ def check_records(proxy: RunningWeir, storm: Storm, upstream: FaultyUpstream) ->
 
 @pytest.mark.timeout(600)
 def test_after_a_storm_all_is_as_before(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    print(f"WEIR_CHAOS_SEED={SEED} WEIR_CHAOS_CALLERS={CALLERS_COUNT}")
+    sys.stdout.write(f"WEIR_CHAOS_SEED={SEED} WEIR_CHAOS_CALLERS={CALLERS_COUNT}\n")
     caplog.set_level(logging.WARNING)
     uvloop.run(storm_over(tmp_path))
     said = [f"{record.name}: {record.getMessage()}" for record in caplog.records]
@@ -139,55 +145,47 @@ async def storm_over(tmp_path: Path) -> None:
     url = await upstream.start()
     file = tmp_path / "policy.yaml"
     file.write_text(policy(0, url))
-    with weir(
-        tmp_path,
-        url,
-        file,
-        header_seconds=0.4,
-        body_seconds=0.4,
-        keep_alive_seconds=1.0,
-        write_stall_seconds=0.4,
-    ) as proxy:
-        assert isinstance(proxy.address, tuple)
-        await is_served_at_once(proxy)
-        await until(lambda: Traces.of(proxy).callers == 0, lambda: Traces.of(proxy))
-        before = Traces.of(proxy)
-
-        def stir(number: int) -> None:
-            if number % RELOAD_EVERY == RELOAD_EVERY - 1:
-                file.write_text(policy(number // RELOAD_EVERY, url))
-                proxy.loop.call_soon_threadsafe(proxy.app.reload)
-
-        storm = Storm(proxy.address, SEED, began=stir)
-        await storm.run(CALLERS_COUNT)
-        assert storm.seen.faults == []
-        await is_served_at_once(proxy)
-        await until(lambda: is_quiet(proxy, before), lambda: (before, Traces.of(proxy)))
-        for gauge in ("weir_in_flight", "weir_downstream_connections"):
-            assert await asyncio.to_thread(proxy.metric, gauge) == 0
-        assert await asyncio.to_thread(lambda: proxy.metric("weir_upstream_connections", state="in_use")) == 0
-        await asyncio.to_thread(check_records, proxy, storm, upstream)
-        check_places(proxy)
+    names = ("header_seconds", "body_seconds", "write_stall_seconds", "keep_alive_seconds")
+    limits: dict[str, Any] = dict.fromkeys(names, 1.0)
+    try:
+        with weir(tmp_path, url, file, **limits) as proxy:
+            await is_served_at_once(proxy)
+            await until(lambda: Traces.of(proxy).callers == 0, lambda: Traces.of(proxy))
+            before = Traces.of(proxy)
+            storm = await rage(proxy, file, url)
+            await is_served_at_once(proxy)
+            await until(lambda: is_quiet(proxy, before), lambda: (before, Traces.of(proxy)))
+            await asyncio.to_thread(check_records, proxy, storm, upstream)
+            await asyncio.to_thread(check_gauges, proxy)
+            await upstream.stop()
+            await until(lambda: Traces.of(proxy).upstream_connections == 0, lambda: Traces.of(proxy))
+            assert Traces.of(proxy).guards == 0
+            assert Traces.of(proxy).files <= before.files
+    finally:
         await upstream.stop()
-        await until(lambda: Traces.of(proxy).upstream_connections == 0, lambda: Traces.of(proxy))
-        assert Traces.of(proxy).guards == 0
-        assert Traces.of(proxy).files <= before.files
 
 
-def is_quiet(proxy: RunningWeir, before: Traces) -> bool:
-    """Tell whether nothing is left but idle connections to the upstream."""
-    now = Traces.of(proxy)
-    return (
-        now.callers == now.tunnels == 0
-        and now.guards == now.upstream_connections
-        and now.tasks == before.tasks
-        # Each connection has two ends in this process.
-        and now.files <= before.files + 2 * now.upstream_connections
-    )
+async def rage(proxy: RunningWeir, file: Path, url: str) -> Storm:
+    """Let all callers come, and change the policy under them."""
+
+    def stir(number: int) -> None:
+        if number % RELOAD_EVERY == RELOAD_EVERY - 1:
+            file.write_text(policy(number // RELOAD_EVERY, url))
+            proxy.loop.call_soon_threadsafe(proxy.app.reload)
+
+    assert isinstance(proxy.address, tuple)
+    storm = Storm(proxy.address, SEED, began=stir)
+    await storm.run(CALLERS_COUNT)
+    assert storm.seen.lost_races <= max(3, CALLERS_COUNT // 50)
+    assert storm.faults == [], "\n".join(storm.faults)
+    return storm
 
 
-def check_places(proxy: RunningWeir) -> None:
-    """Check that no request still holds one of its route's places."""
+def check_gauges(proxy: RunningWeir) -> None:
+    """Check that nothing counts as in progress, and that no request still holds its route's place."""
+    assert proxy.metric("weir_in_flight") == 0
+    assert proxy.metric("weir_downstream_connections") == 0
+    assert proxy.metric("weir_upstream_connections", state="in_use") == 0
 
     def claim_all() -> int:
         service = proxy.app.service
@@ -200,3 +198,15 @@ def check_places(proxy: RunningWeir) -> None:
         return count
 
     assert proxy.call(claim_all) == PLACES
+
+
+def is_quiet(proxy: RunningWeir, before: Traces) -> bool:
+    """Tell whether nothing is left but idle connections to the upstream."""
+    now = Traces.of(proxy)
+    return (
+        now.callers == now.tunnels == 0
+        and now.guards == now.upstream_connections
+        and now.tasks == before.tasks
+        # Each connection has two ends in this process.
+        and now.files <= before.files + 2 * now.upstream_connections
+    )

@@ -128,7 +128,7 @@ def test_check_is_silent_about_nothing(good_policy: Path, bad_policy: Path) -> N
     assert bad.returncode == 1
     where, *rest = bad.stdout.decode().splitlines()
     assert where == f"{bad_policy}:5:5: routes[0].max_bdy: unknown key max_bdy (did you mean max_body?)"
-    assert rest == ["weir check: 1 errors, 0 warnings"]
+    assert rest == ["weir check: 1 error, 0 warnings"]
 
 
 def test_check_tells_machines_the_same(bad_policy: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -151,7 +151,7 @@ def test_check_warns_without_failing(tmp_path: Path, capsys: pytest.CaptureFixtu
         "version: 1\nroutes:\n  - {name: all, match: {}}\n  - {name: none, match: {path: /v1/x}}\n"
     )
     assert main(["check", str(file)]) == 0
-    assert "weir check: 0 errors, 1 warnings" in capsys.readouterr().out
+    assert "weir check: 0 errors, 1 warning\n" in capsys.readouterr().out
     assert main(["check", str(tmp_path / "nowhere")]) == 1
     assert "cannot be read" in capsys.readouterr().out
 

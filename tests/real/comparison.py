@@ -1,7 +1,7 @@
-"""Compares what was seen twice: with Weir in the path and without. It owns what may differ, and nothing else may.
+"""Compares what was seen twice: with Weir in the path and without. It owns what may differ: nothing else may.
 
-Servers make ids and times anew for each request, so these are replaced by their order of appearance: that one id
-stands in two places is compared, which id it is is not. llama.cpp reports how long it took; that goes.
+Servers make ids and times anew for each request, so these are replaced by their order of appearance: that one
+id stands in two places is compared, which id it is is not. llama.cpp reports how long it took; that goes.
 """
 
 from __future__ import annotations

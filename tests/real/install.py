@@ -4,8 +4,8 @@
     python -m tests.real.install --codex   what `make real-codex` needs besides
     python -m tests.real.install --lock    pin requirements/*.txt and the npm packages anew from their sources
 
-An environment carries a stamp made from its pins: a second run installs nothing. All of them are installed side by
-side, none is left out: whatever fails ends the run with the installer's own words.
+An environment carries a stamp made from its pins: a second run installs nothing. All of them are installed
+side by side, none is left out: whatever fails ends the run with the installer's own words.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ CACHE = ROOT / ".cache" / "real"
 REQUIREMENTS = HERE / "requirements"
 PYTHON_ENVIRONMENTS = ("openai-1", "openai-2", "openai-3", "servers")
 INSTALL_SECONDS = 240
-"""Longest that one installer may run; on a cold machine with a fair network each takes well under a minute."""
+"""Longest that one installer may run; on a cold machine each takes well under a minute."""
 
 UV = CACHE / "uv" / "bin" / "uv"
 
@@ -83,7 +83,15 @@ def _install_uv() -> None:
     if stamp.exists():
         return
     shutil.rmtree(CACHE / "uv", ignore_errors=True)
-    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps"]
+    pip: list[str | Path] = [
+        sys.executable,
+        "-m",
+        "pip",
+        "install",
+        "--quiet",
+        "--disable-pip-version-check",
+        "--no-deps",
+    ]
     _run("uv", [*pip, "--require-hashes", "--target", CACHE / "uv", "-r", pins])
     stamp.touch()
 
@@ -96,7 +104,7 @@ def _install_python(name: str) -> None:
     print(f"real: installing {name}", flush=True)
     shutil.rmtree(folder, ignore_errors=True)
     _run(name, [UV, "venv", "--quiet", "--no-project", "--python", sys.executable, folder])
-    sync = [UV, "pip", "sync", "--quiet", "--require-hashes", "--only-binary", ":all:"]
+    sync: list[str | Path] = [UV, "pip", "sync", "--quiet", "--require-hashes", "--only-binary", ":all:"]
     _run(name, [*sync, "--python", python_of(name), pins])
     stamp.touch()
 
@@ -143,7 +151,15 @@ def install(*, with_codex: bool = False) -> None:
 def lock() -> None:
     """Pin everything anew, as new as the sources (`*.in`, package.json) allow."""
     _install_uv()
-    compile_pins = [UV, "pip", "compile", "--quiet", "--universal", "--python-version", "3.11"]
+    compile_pins: list[str | Path] = [
+        UV,
+        "pip",
+        "compile",
+        "--quiet",
+        "--universal",
+        "--python-version",
+        "3.11",
+    ]
     for source in sorted(REQUIREMENTS.glob("*.in")):
         pins = source.with_suffix(".txt")
         command = [*compile_pins, "--generate-hashes", "--no-header", "--no-annotate", "--upgrade"]

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from tests.real.install import HERE, ROOT, npm_folder, node, python_of
+from tests.real.install import HERE, ROOT, node, npm_folder, python_of
 
 START_SECONDS = 30.0
 STOP_SECONDS = 5.0
@@ -49,7 +49,8 @@ class Server:
 
     def wait_until_announced(self) -> None:
         """Wait for the line that says where it listens."""
-        assert self._is_announced.wait(START_SECONDS) and self.url, self.output
+        assert self._is_announced.wait(START_SECONDS), self.output
+        assert self.url, self.output
 
     def ask(self, method: str, path: str, body: bytes | None = None) -> bytes:
         """Ask the server itself something; return the answer's body."""
@@ -147,19 +148,19 @@ def run_python(
     environment: str, program: str, arguments: Sequence[str], home: Path, variables: Mapping[str, str]
 ) -> str:
     """Run a program of `clients/` in one of the Python environments; return what it printed."""
-    command = [python_of(environment), HERE / "clients" / program, *arguments]
+    command: list[str | Path] = [python_of(environment), HERE / "clients" / program, *arguments]
     return _run(command, home, variables, cwd=home, text=None)
 
 
 def run_node(program: str, arguments: Sequence[str], home: Path, variables: Mapping[str, str]) -> str:
     """Run a program of `clients/` with node; return what it printed.
 
-    It comes from standard input, after observing.mjs: so packages are looked up in the working directory, where
-    they are installed.
+    It comes from standard input, after observing.mjs: so packages are looked up in the working directory,
+    where they are installed.
     """
     parts = [(HERE / "clients" / name).read_text(encoding="utf-8") for name in ("observing.mjs", program)]
     source = "\n".join(parts)
-    command = [node(), "--input-type=module", "-", *arguments]
+    command: list[str | Path] = [node(), "--input-type=module", "-", *arguments]
     return _run(command, home, variables, cwd=npm_folder(), text=source)
 
 

@@ -29,15 +29,24 @@ class Request:
 
 @dataclass
 class _Parsing:
-    """Reads one connection's requests; httptools calls these methods."""
+    """Reads one connection's requests; httptools calls the `on_` methods."""
 
     found: list[Request]
     target: bytes = b""
     headers: list[tuple[bytes, bytes]] = field(default_factory=list)
     body: bytes = b""
+    is_http: bool = True
 
     def __post_init__(self) -> None:
         self.parser = httptools.HttpRequestParser(self)
+
+    def feed(self, data: bytes) -> None:
+        """Read on, up to a request that asks for another protocol: what follows is no HTTP."""
+        if self.is_http:
+            try:
+                self.parser.feed_data(data)
+            except httptools.HttpParserUpgrade:
+                self.is_http = False
 
     def on_message_begin(self) -> None:
         self.target, self.headers, self.body = b"", [], b""
@@ -107,9 +116,9 @@ class Recorder:
         try:
             while data := source.recv(PIECE_BYTES):
                 if parsing is not None:
-                    parsing.parser.feed_data(data)
+                    parsing.feed(data)
                 sink.sendall(data)
-        except (OSError, httptools.HttpParserUpgrade):
+        except OSError:
             pass
         for end in (source, sink):
             self._sockets.discard(end)

@@ -1,4 +1,4 @@
-"""The clients that are run: which program, in which environment, and the one variable that points it at Weir."""
+"""The clients that are run: program, environment, and the one variable that points each of them at Weir."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ BOTH = ("simulator", "llama.cpp")
 class Client:
     """One client.
 
-    `environment` names requirements/<environment>.txt, or is `node`; `program` is a file of clients/; `variable`
-    is the environment variable that takes the base URL, and `path` what it wants after the origin. `variables`
-    are what else the client needs in order to run here, never where requests go.
+    `environment` names requirements/<environment>.txt, or is `node`; `program` is a file of clients/;
+    `variable` is the environment variable that takes the base URL, and `path` what it wants after the origin.
+    `variables` are what else the client needs in order to run here, never where requests go.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""Other people's clients see the same with Weir in the path and without, pointed at it by one variable alone."""
+"""Other people's clients see the same with Weir in the path and without, pointed at it by one variable."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from tests.real.comparison import as_sent, differences, settled
-from tests.real.conftest import Setup, origin_of
 from tests.real.registry import CLIENTS, Client
+from tests.real.served import Setup, origin_of
 
 pytestmark = pytest.mark.filterwarnings("error")
 

@@ -1,6 +1,6 @@
 """llmock judges whoever calls it: here Weir, with a policy that retries, for a caller that does not.
 
-Its findings: Retry-After ignored, hopeless errors retried, storms, no back-off, cut streams taken for whole ones.
+Its findings: Retry-After ignored, hopeless errors retried, storms, no back-off, cut streams taken for whole.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from tests.real.conftest import record
 from tests.real.processes import Server, llmock
+from tests.real.served import record
 from tests.support.raw_client import RawAnswer
 from tests.support.weir_process import WeirProcess, weir_process
 
@@ -45,7 +45,11 @@ class Judged:
 
     def ask(self, stream: bool = False, patience_seconds: float = 60) -> RawAnswer:
         """Ask for a chat, once, with so much patience."""
-        asked = {"model": "gpt-4o", "messages": [{"role": "user", "content": "What is a weir?"}], "stream": stream}
+        asked = {
+            "model": "gpt-4o",
+            "messages": [{"role": "user", "content": "What is a weir?"}],
+            "stream": stream,
+        }
         headers = (("x-stainless-read-timeout", str(patience_seconds)), ("Authorization", "Bearer any"))
         return self.weir.client(30.0).request("POST", CHAT, json.dumps(asked).encode(), headers)
 

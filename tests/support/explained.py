@@ -98,6 +98,12 @@ def assert_it_came_true(
             key: refusal[key] for key in ("code", "message", "param")
         }
         assert record["error"] == refusal["code"]
+        assert answer.header("x-weir-route") == record["route"] == refusal.get("route")
+        steps = [
+            {key: step[key] for key in ("name", "status", "detail")} for step in refusal.get("steps", [])
+        ]
+        assert steps_header(answer.header("x-weir-steps")) == steps
+        assert record["steps"] == [logged_step(step) for step in steps]
         assert calls == [], "what is refused is not sent"
         return told
     steps = [{key: step[key] for key in ("name", "status", "detail")} for step in told["steps"]]

@@ -90,9 +90,20 @@ class WeirProcess:
 
     def peak_memory_bytes(self) -> int:
         """Return the most memory that was resident at once so far (Linux)."""
+        return self._status_bytes("VmHWM")
+
+    def memory_bytes(self) -> int:
+        """Return the memory that is resident now (Linux)."""
+        return self._status_bytes("VmRSS")
+
+    def _status_bytes(self, name: str) -> int:
         status = Path(f"/proc/{self.process.pid}/status").read_text()
-        line = next(line for line in status.splitlines() if line.startswith("VmHWM"))
+        line = next(line for line in status.splitlines() if line.startswith(name))
         return int(line.split()[1]) * 1024
+
+    def open_files_count(self) -> int:
+        """Return how many files and sockets are open (Linux)."""
+        return len(os.listdir(f"/proc/{self.process.pid}/fd"))
 
     def close(self) -> None:
         """End the process, whatever it is doing."""

@@ -26,7 +26,7 @@ _DAY = (
     rf"|{_MONTH} \d{{1,2}}(?:st|nd|rd|th)?,? \d{{4}}|\d{{1,2}}(?:st|nd|rd|th|\.)? {_MONTH},? \d{{4}})"
 )
 _WEEKDAY = r"(?i:[ ,(]{0,2}(?:mon|tues?|wed(?:nes)?|thu(?:rs)?|fri|sat(?:ur)?|sun)(?:day)?\)?)?"
-_END = r"[\s.,;:!)\]\"'*_`]*$"
+_END = r"[\s.,;:!)\]\"'*_`。！]*$"
 
 # The name stands for a line that ends so: a date in the middle of a sentence belongs to that sentence.
 _DATE_LINE = re.compile(rf"(?<!\d){_DAY}(?:(?:T|,? (?:at )?){_TIME}{_ZONE})?{_WEEKDAY}{_END}")
@@ -65,7 +65,8 @@ def changes_of(lines: Sequence[str], declared: Sequence[str]) -> list[Change]:
             found.append(Change.NEVER)
         else:
             found.append(Change.NEVER if is_fenced else _change(stripped, patterns, names))
-    return found
+    # Behind a fence that is never closed nobody can tell code from words.
+    return [Change.NEVER] * len(found) if is_fenced else found
 
 
 def _change(line: str, patterns: Sequence[str], names: frozenset[str]) -> Change:

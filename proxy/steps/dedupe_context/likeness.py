@@ -69,6 +69,11 @@ class Seen:
         self._gone: set[int] = set()
         self._count = 0
 
+    def knows(self, passage: Passage) -> bool:
+        """Tell whether an equal passage stays; nothing is added."""
+        known = self._exact.get((_squeezed(passage), passage.rest))
+        return known is not None and known not in self._gone
+
     def find_or_add(self, passage: Passage) -> tuple[int, bool]:
         """Return the number of the passage that says the same, or of this one, which is new (`True`)."""
         key = (_squeezed(passage), passage.rest)

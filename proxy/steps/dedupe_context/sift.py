@@ -6,7 +6,9 @@ what follows the last passage of a text stays whatever happens to that passage.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import re
+from collections.abc import Collection, Iterable, Sequence
+from itertools import islice
 
 import msgspec
 
@@ -16,6 +18,8 @@ from proxy.steps.dedupe_context.likeness import Passage, Seen
 from proxy.steps.dedupe_context.passages import Found, Layout, read_passages
 
 _SPACE = " \t\r\n"
+_BLANK_LINE = re.compile(r"\n[ \t\r]*+\n")
+_MOST_PARAGRAPHS = 8
 Cut = tuple[int, int, str]
 
 
@@ -71,9 +75,7 @@ def sift(text: str, seen: Seen, config: Config, *, is_fixed: bool = False) -> Si
         layout = read_passages(text, config)
         judged = len(layout.found)
         ranges = _ranges(text, layout, seen, config, tally, is_fixed=is_fixed) if judged else {}
-        left = [found for place, found in enumerate(layout.found) if place not in ranges]
-        # The last one that is left may now be read as beginning with another.
-        kept = len(left) if _end_of_repetition(text, left, config) is None else 0
+        kept = 0 if _has_other_end(text, layout, ranges) else judged - len(ranges)
         cuts = [_widened(text, *ranges[place]) for place in sorted(ranges)]
     return Sifted(_without(text, cuts) if cuts else text, tally, judged > 0, bool(cuts) and not kept)
 
@@ -83,22 +85,39 @@ def _ranges(
 ) -> dict[int, tuple[int, int]]:
     """Return which passages go, by place, and from where to where."""
     found = layout.found
-    is_open = found[-1].is_open and not is_fixed
-    repeated = _end_of_repetition(text, found, config) if is_open else None
-    closed = found[:-1] if repeated is not None else found
-    of_preamble = set() if is_fixed else _in_preamble(text, layout, closed, config)
-    others = [place for place in range(len(closed)) if place not in of_preamble]
-    candidates = [
-        _Candidate(found[place].passage, found[place].score, is_fixed or found[place].is_open)
-        for place in others
-    ]
+    of_preamble = set() if is_fixed else _in_preamble(text, layout, config)
+    tally.duplicates += len(of_preamble)
+    others = [place for place in range(len(found)) if place not in of_preamble and not found[place].is_open]
+    candidates = [_Candidate(found[place].passage, found[place].score, is_fixed) for place in others]
     gone = of_preamble.union(others[index] for index in _gone(candidates, seen, config, tally))
     ranges = {place: (found[place].start, found[place].end) for place in gone}
-    tally.duplicates += len(of_preamble)
-    if repeated is not None:
+    last = found[-1]
+    if not last.is_open:
+        return ranges
+    end = None if is_fixed else _end_of_repetition(text, found, seen, config)
+    if end is not None:
         tally.duplicates += 1
-        ranges[len(closed)] = (found[-1].start, repeated)
+        ranges[len(found) - 1] = (last.start, end)
+    else:
+        _note_first_paragraph(text, last, seen, config)
     return ranges
+
+
+def _has_other_end(text: str, layout: Layout, gone: Collection[int]) -> bool:
+    """Tell whether another passage, of several paragraphs, is the last one now."""
+    last = len(layout.found) - 1
+    if last not in gone or not layout.found[last].is_open:
+        return False
+    left = [found for place, found in enumerate(layout.found) if place not in gone]
+    return bool(left) and _BLANK_LINE.search(text, left[-1].body, left[-1].end) is not None
+
+
+def _note_first_paragraph(text: str, last: Found, seen: Seen, config: Config) -> None:
+    """Let later texts know what is a passage for certain: in the last paragraph may be a question."""
+    match = _BLANK_LINE.search(text, last.body, last.end)
+    if match is not None and match.start() - last.body >= config.min_chars:
+        words = text[last.body : match.start()].rstrip()
+        seen.find_or_add(msgspec.structs.replace(last.passage, text=words))
 
 
 def _gone(candidates: Sequence[_Candidate], seen: Seen, config: Config, tally: Tally) -> list[int]:
@@ -149,32 +168,31 @@ def _beyond_the_best(best: dict[int, tuple[float, int]], top_k: int | None) -> s
     return set(ranked[top_k:])
 
 
-def _end_of_repetition(text: str, found: Sequence[Found], config: Config) -> int | None:
-    """Return where the last passage's words end, if they are those of an earlier one in this text.
+def _end_of_repetition(text: str, found: Sequence[Found], seen: Seen, config: Config) -> int | None:
+    """Return where the last passage's words end, if these are a passage that was seen.
 
-    Nothing marks that end: what follows may be the question. Only equal words can tell.
+    Nothing marks that end: what follows may be the question. So the words have to be equal, and a blank line
+    has to part them from what follows. One with a score stays, because the other may have gone for its own.
     """
-    if not found or found[-1].score is not None:
-        return None
     last = found[-1]
-    longest = 0
-    for earlier in found[:-1]:
-        length = earlier.end - earlier.body
-        # One with a score may go for that, and then the last one has to stay.
-        if length <= longest or length < config.min_chars or earlier.score is not None:
-            continue
-        if text.startswith(text[earlier.body : earlier.end], last.body) and _ends_at(
-            text, last.body + length
-        ):
-            longest = length
-    return last.body + longest if longest else None
+    if last.score is not None:
+        return None
+    ends = [
+        match.start() for match in islice(_BLANK_LINE.finditer(text, last.body, last.end), _MOST_PARAGRAPHS)
+    ]
+    ends += [last.end] if len(ends) < _MOST_PARAGRAPHS else []
+    for end in reversed(ends):
+        words = text[last.body : end].rstrip()
+        if len(words) >= config.min_chars and seen.knows(msgspec.structs.replace(last.passage, text=words)):
+            return last.body + len(words)
+    return None
 
 
-def _in_preamble(text: str, layout: Layout, found: Sequence[Found], config: Config) -> set[int]:
+def _in_preamble(text: str, layout: Layout, config: Config) -> set[int]:
     """Return the passages that repeat the end of what stands before the first separator."""
     preamble = text[: layout.preamble].rstrip(_SPACE)
     gone: set[int] = set()
-    for place, each in enumerate(found):
+    for place, each in enumerate(layout.found):
         words = text[each.body : each.end]
         if not each.is_open and config.min_chars <= len(words) <= len(preamble) and preamble.endswith(words):
             before = len(preamble) - len(words)
@@ -183,23 +201,10 @@ def _in_preamble(text: str, layout: Layout, found: Sequence[Found], config: Conf
     return gone
 
 
-def _ends_at(text: str, position: int) -> bool:
-    """Tell whether a paragraph ends here: a line that follows may as well belong to the passage."""
-    line_end = text.find("\n", position)
-    if line_end < 0:
-        return not text[position:].strip()
-    next_end = text.find("\n", line_end + 1)
-    rest = text[line_end : len(text) if next_end < 0 else next_end]
-    return not text[position:line_end].strip() and not rest.strip()
-
-
 def _widened(text: str, start: int, end: int) -> Cut:
     """Return a cut with the space that parts the passage from what stands before it."""
     while start > 0 and text[start - 1] in _SPACE:
         start -= 1
-    if start == 0:
-        while end < len(text) and text[end] in _SPACE:
-            end += 1
     return start, end, ""
 
 
@@ -210,4 +215,6 @@ def _without(text: str, cuts: Iterable[Cut]) -> str:
         pieces += (text[position:start], instead)
         position = max(position, end)
     pieces.append(text[position:])
-    return "".join(pieces)
+    left = "".join(pieces)
+    # What the text began with is gone, and so is what parted it from the rest.
+    return left.lstrip(_SPACE) if pieces[0] == "" else left

@@ -1,8 +1,9 @@
-"""What the Python programs of this folder share: scenarios to go through, and a report of what the SDK showed.
+"""What the Python programs of this folder share: scenarios to go through, a report of what the SDK showed.
 
-A program is started with the name of the server behind its base URL, goes through the scenarios that suit that
-server, and prints as its last line one JSON object: scenario -> what the SDK handed to its user. It neither knows nor says where
-requests go: that is in the environment. An exception that a scenario does not expect ends the program.
+A program is started with the name of the server behind its base URL, goes through the scenarios that suit
+that server, and prints as its last line one JSON object: scenario -> what the SDK handed to its user. It
+neither knows nor says where requests go: that is in the environment. An exception that a scenario does not
+expect ends the program.
 """
 
 from __future__ import annotations
@@ -66,7 +67,9 @@ def refusal(call: Callable[[], Any]) -> dict[str, Any]:
     try:
         call()
     except Exception as problem:
-        said = {name: getattr(problem, name, None) for name in ("status_code", "code", "param", "type", "body")}
+        said = {
+            name: getattr(problem, name, None) for name in ("status_code", "code", "param", "type", "body")
+        }
         return {"raised": type(problem).__name__, "text": str(problem), **said}
     raise AssertionError("nothing was raised")
 

@@ -112,8 +112,7 @@ def error_event_in_a_stream() -> Any:
 @scenarios.on(SIMULATOR)
 def refusals() -> Any:
     def refused(status: str) -> Any:
-        said = refusal(lambda: hasty.messages.create(**ASKED, extra_headers={"x-sim-status": status}))
-        return said
+        return refusal(lambda: hasty.messages.create(**ASKED, extra_headers={"x-sim-status": status}))
 
     return [
         refusal(lambda: hasty.messages.create(**ASKED | {"max_tokens": -1})),

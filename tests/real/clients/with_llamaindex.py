@@ -44,7 +44,9 @@ def chat_streamed() -> Any:
 
 @scenarios.on(SIMULATOR, LLAMA)
 def completed() -> Any:
-    return model.complete("What does a weir do?"), [part.delta for part in model.stream_complete("And a dam?")]
+    return model.complete("What does a weir do?"), [
+        part.delta for part in model.stream_complete("And a dam?")
+    ]
 
 
 @scenarios.on(SIMULATOR, LLAMA)
@@ -54,7 +56,9 @@ async def asynchronously() -> Any:
 
 @scenarios.on(SIMULATOR)
 def tools() -> Any:
-    asked = model.chat_with_tools([FunctionTool.from_defaults(get_weather)], chat_history=ASKED, tool_required=True)
+    asked = model.chat_with_tools(
+        [FunctionTool.from_defaults(get_weather)], chat_history=ASKED, tool_required=True
+    )
     return asked.message, model.get_tool_calls_from_response(asked)
 
 

@@ -154,9 +154,7 @@ def reasoning_content_streamed() -> Any:
 @scenarios.on(SIMULATOR)
 def slow_stream_with_comments() -> Any:
     slow = {"x-sim-tokens": "4", "x-sim-token-ms": "120", "x-sim-comment-every": "2"}
-    return list(
-        client.chat.completions.create(model=MODEL, messages=ASKED, stream=True, extra_headers=slow)
-    )
+    return list(client.chat.completions.create(model=MODEL, messages=ASKED, stream=True, extra_headers=slow))
 
 
 @scenarios.on(SIMULATOR)
@@ -203,9 +201,7 @@ def caller_that_leaves_and_comes_back() -> Any:
 def refusals() -> Any:
     def refused(**headers: str) -> Any:
         sent = {f"x-sim-{name.replace('_', '-')}": value for name, value in headers.items()}
-        return refusal(
-            lambda: hasty.chat.completions.create(model=MODEL, messages=ASKED, extra_headers=sent)
-        )
+        return refusal(lambda: hasty.chat.completions.create(model=MODEL, messages=ASKED, extra_headers=sent))
 
     unknown: Any = [{"role": "nobody", "content": "?"}]
     return [
@@ -291,7 +287,9 @@ def models() -> Any:
 
 @scenarios.on(SIMULATOR, LLAMA)
 def responses() -> Any:
-    return client.responses.create(model=MODEL, input="What does a weir do?", max_output_tokens=16, temperature=0)
+    return client.responses.create(
+        model=MODEL, input="What does a weir do?", max_output_tokens=16, temperature=0
+    )
 
 
 @scenarios.on(SIMULATOR, LLAMA)

@@ -39,7 +39,10 @@ def whole(result: Any) -> Any:
 
 @scenarios.on(SIMULATOR, LLAMA)
 def run() -> Any:
-    return [whole(Agent(name, model_settings=STEADY).run_sync("What does a weir do?")) for name in (CHAT, RESPONSES)]
+    return [
+        whole(Agent(name, model_settings=STEADY).run_sync("What does a weir do?"))
+        for name in (CHAT, RESPONSES)
+    ]
 
 
 @scenarios.on(SIMULATOR, LLAMA)
@@ -47,7 +50,9 @@ async def streamed() -> Any:
     seen = []
     for name in (CHAT, RESPONSES):
         async with Agent(name, model_settings=STEADY).run_stream("What does a weir do?") as result:
-            seen.append(([text async for text in result.stream_text(delta=True, debounce_by=None)], told(result)))
+            seen.append(
+                ([text async for text in result.stream_text(delta=True, debounce_by=None)], told(result))
+            )
     return seen
 
 

@@ -1,7 +1,7 @@
 """Makes a llama model with random weights that is small enough to be made for every run (under a megabyte).
 
-It speaks nonsense, yet everything around it is real: a vocabulary, a chat template, tokens, logits. Runs in the
-environment of the servers (gguf, numpy), not in Weir's.
+It speaks nonsense, yet everything around it is real: a vocabulary, a chat template, tokens, logits. Runs in
+the environment of the servers (gguf, numpy), not in Weir's.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ import numpy as np
 EMBEDDING, LAYERS, HEADS, FEED_FORWARD, CONTEXT = 64, 2, 4, 128, 8192
 SPECIAL = ("<unk>", "<s>", "</s>", "<|im_start|>", "<|im_end|>")
 WORDS = (
-    "the water river stone flow over under gate level high low slow fast measure every stream bank dam sluice "
-    "mill wheel fish rain summer winter bridge boat rope iron wood clay moss reed heron otter ferry and of to in "
-    "is was with from near where when"
+    "the water river stone flow over under gate level high low slow fast measure every stream bank dam "
+    "sluice mill wheel fish rain summer winter bridge boat rope iron wood clay moss reed heron otter ferry "
+    "and of to in is was with from near where when"
 ).split()
 TEMPLATE = (
     "{% for message in messages %}<|im_start|>{{ message['role'] }}\n{{ message['content'] }}<|im_end|>\n"

@@ -57,12 +57,18 @@ class Asked:
 
 @dataclass(slots=True)
 class Seen:
-    """What all callers saw. `answered` are the traces of requests whose answer had begun."""
+    """What all callers saw.
+
+    `answered` are the traces of requests whose answer had begun. `late` are answers that came too late for a
+    limit of Weir's although their upstream gave them at once: a fault, unless the machine stood still.
+    """
 
     answered: set[str] = field(default_factory=set)
     request_ids: list[str] = field(default_factory=list)
     statuses: dict[str, int] = field(default_factory=dict)
     faults: list[str] = field(default_factory=list)
+    late: list[str] = field(default_factory=list)
+    lost_races: int = 0
 
     async def answer(self, wire: Wire, asked: Asked | None) -> bool:
         """Read an answer and judge it; tell whether the connection goes on. Raises Cut before a head."""
@@ -82,18 +88,22 @@ class Seen:
         return is_whole and headers.get(b"connection") != b"close"
 
     def _judge(self, asked: Asked, status: int, body: bytes, is_whole: bool) -> None:
-        is_good = status == 200 and is_whole
-        if asked.fault in KIND and not (is_good and _plain(body) == EXPECTED[asked.kind]):
+        is_good = status == 200 and is_whole and _plain(body) == EXPECTED[asked.kind]
+        if asked.fault in KIND and status == 502 and b"upstream_closed" in body:
+            # On a connection that its upstream closed after it had taken the request in, unread.
+            self.lost_races += 1
+        elif asked.fault in KIND and b"_timeout" in body:
+            self.late.append(f"{asked}: {body[-200:]!r}")
+        elif asked.fault in KIND and not is_good:
             self.faults.append(f"{asked}: status {status}, whole {is_whole}, {body[-200:]!r}")
-        if asked.fault in FAULTS and is_good:
+        if asked.fault in FAULTS and is_whole and status < 400:
             self.faults.append(f"{asked}: passes for a whole answer: {body[-200:]!r}")
 
 
 def _plain(body: bytes) -> bytes:
-    """Drop the comments that a policy may add."""
-    return b"".join(
-        event + b"\n\n" for event in body.split(b"\n\n") if event and not event.startswith(b":")
-    ) or (body)
+    """Drop the comments that a policy may add to a stream."""
+    events = body.split(b"\n\n")
+    return b"\n\n".join(event for event in events if not event.startswith(b":"))
 
 
 Ask = Callable[..., Asked]

@@ -20,7 +20,7 @@ WHOLE_JSON = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Leng
 )
 FLOOD_EVENT = delta("x" * 8000)
 FLOOD_BYTES = 20_000_000
-STALL_SECONDS = 1.5
+STALL_SECONDS = 4.0
 
 Answer = Callable[[Wire, random.Random, bytes], Awaitable[None]]
 """Sends an answer, given the whole one as it would be on the wire."""
@@ -66,9 +66,9 @@ async def whole_then_reset(wire: Wire, chance: random.Random, answer: bytes) -> 
 
 
 async def whole_then_nonsense(wire: Wire, chance: random.Random, answer: bytes) -> None:
-    await wire.send(answer)
-    await asyncio.sleep(chance.choice((0.002, 0.01)))
-    await wire.send(b"HTTP/1.1 408 Request Timeout\r\nConnection: close\r\n\r\n")
+    # At once: what comes later could be read, rightly, as the answer to the next request.
+    await wire.send(answer + b"HTTP/1.1 408 Request Timeout\r\nConnection: close\r\n\r\n")
+    await wire.close()
 
 
 async def nothing_then_close(wire: Wire, chance: random.Random, answer: bytes) -> None:
@@ -146,7 +146,7 @@ async def flood(wire: Wire, chance: random.Random, answer: bytes) -> None:
 
 KIND: dict[str, Answer] = {
     answer.__name__: answer
-    for answer in (whole, pieces, slowly, interim, whole_then_close, whole_then_reset, whole_then_nonsense)
+    for answer in (whole, pieces, slowly, interim, whole_then_close, whole_then_nonsense)
 }
 """What gives a patient caller its whole answer."""
 
@@ -166,7 +166,8 @@ FAULTS: dict[str, Answer] = {
 }
 """What never is a whole answer."""
 
-OTHERS: dict[str, Answer] = {"refusal": refusal, "flood": flood}
+OTHERS: dict[str, Answer] = {"refusal": refusal, "whole_then_reset": whole_then_reset, "flood": flood}
+"""`flood` is for callers that do not read all of it."""
 
 
 class FaultyUpstream:
@@ -207,8 +208,8 @@ class FaultyUpstream:
         try:
             while not writer.transport.is_closing():
                 await self._serve(wire)
-        except (Cut, OSError):
-            pass
+        except (Cut, OSError, asyncio.CancelledError):
+            pass  # `stop` cancels; asyncio would take a cancelled handler for a fault
         finally:
             self._wires.discard(wire)
             self._tasks.discard(task)
@@ -219,7 +220,8 @@ class FaultyUpstream:
         name, _, seed = headers.get(b"x-fault", b"whole 0").decode().partition(" ")
         chance = random.Random(seed)
         if name == "before_the_body":
-            await wire.send(b"HTTP/1.1 413 Too Large\r\nContent-Length: 0\r\n\r\n")
+            # Without `close` another request could rightly follow, and wait for nothing.
+            await wire.send(b"HTTP/1.1 413 Too Large\r\nConnection: close\r\nContent-Length: 0\r\n\r\n")
             await asyncio.sleep(chance.choice((0, 0.05, STALL_SECONDS)))
             await wire.close()
             return

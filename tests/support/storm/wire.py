@@ -26,9 +26,14 @@ class Wire:
     writer: asyncio.StreamWriter
 
     async def send(self, data: bytes) -> None:
-        """Send bytes, waiting while the peer does not take them."""
+        """Send bytes, waiting while the peer does not take them. Raises Cut when it is gone."""
+        if self.writer.transport.is_closing():
+            raise Cut
         self.writer.write(data)
-        await self.writer.drain()
+        try:
+            await self.writer.drain()
+        except OSError:
+            raise Cut from None
 
     async def head(self) -> tuple[list[bytes], dict[bytes, bytes]]:
         """Return the words of the first line and the headers by lower-case name. Raises Cut."""

@@ -133,3 +133,30 @@ def test_policies_with_an_error_give_status_one(tmp_path: Path, capsys: pytest.C
     bad = written(tmp_path, "bad.yaml", b"version: 1\nrouts: []\n")
     assert main(["explain", "--policies", bad, written(tmp_path, "r.json", BODY)]) == 1
     assert "did you mean routes" in capsys.readouterr().err
+
+
+def test_lines_that_are_no_json_are_named_and_counted(
+    tmp_path: Path, policy: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = written(tmp_path, "r.jsonl", BODY + b"\n{cut\n\n" + BODY + b"\nlog line\n")
+    assert main(["explain", "--policies", policy, file]) == 1
+    said = capsys.readouterr()
+    assert said.err.splitlines() == [f"{file}:{number}: this line is no JSON" for number in (2, 5)]
+    assert "requests   2 (" in said.out
+    assert "unreadable 2 more lines are no JSON" in said.out
+    assert main(["explain", "--policies", policy, "--json", file]) == 1
+    assert json.loads(capsys.readouterr().out)["unreadable"] == 2
+
+
+def test_explains_without_the_secrets_of_production(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = POLICY.replace("provider: openai", "provider: openai, api_key: '${WEIR_TEST_MISSING}'")
+    policy = written(tmp_path, "secret.yaml", text.encode())
+    request = written(tmp_path, "r.json", BODY)
+    assert main(["explain", "--policies", policy, request]) == 1
+    assert "WEIR_TEST_MISSING is not set" in capsys.readouterr().err
+    assert main(["explain", "--policies", policy, "--allow-missing-env", request]) == 0
+    said = capsys.readouterr()
+    assert "warning: environment variable WEIR_TEST_MISSING is not set" in said.err
+    assert "route      chat" in said.out

@@ -25,6 +25,10 @@ routes:
 SYSTEM = {"role": "system", "content": "s" * 400}
 
 
+def _never(number: int) -> None:
+    pytest.fail(f"line {number} was not read")
+
+
 def body(*texts: str, **fields: Any) -> bytes:
     messages = [SYSTEM, *({"role": "user", "content": text} for text in texts)]
     return json.dumps({"model": "big", "messages": messages} | fields).encode()
@@ -90,7 +94,7 @@ routes:
     sums.add(chat(b"[1]"))
     sums.add(chat(b"{"))
     elsewhere = json.dumps({"path": "/v1/responses", "body": {"model": "big", "input": "x" * 40}}).encode()
-    for request in read_requests([elsewhere], strict, bytes.decode):
+    for request in read_requests([elsewhere], strict, bytes.decode, _never):
         sums.add(request)
     said = sums.summary()
     assert said["rejected"] == {"max_tokens is above this route's limit of 5": 2}
@@ -113,7 +117,7 @@ def test_without_prices_there_is_no_money(make_pipeline: MakePipeline) -> None:
 def test_a_generated_corpus_adds_up(make_pipeline: MakePipeline) -> None:
     pipeline = make_pipeline(POLICY)
     sums = Corpus(pipeline)
-    requests = list(read_requests(corpus(24), chat(b""), bytes.decode))
+    requests = list(read_requests(corpus(24), chat(b""), bytes.decode, _never))
     for request in requests:
         sums.add(request)
     said = sums.summary()

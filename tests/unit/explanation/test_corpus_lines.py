@@ -12,8 +12,12 @@ from proxy.pipeline import Request
 DEFAULT = Request("POST", "/v1/chat/completions", {"x-team": "support", "x-job": "a"}.get, b"")
 
 
+def never(number: int) -> None:
+    pytest.fail(f"line {number} was not read")
+
+
 def read(*lines: bytes) -> list[Request]:
-    return list(read_requests(lines, DEFAULT, bytes.decode))
+    return list(read_requests(lines, DEFAULT, bytes.decode, never))
 
 
 def envelope(**fields: Any) -> bytes:
@@ -27,7 +31,6 @@ def envelope(**fields: Any) -> bytes:
         b'{"body":{"a":1}}',
         b'{"path":"/v1/x"}',
         b"[1]",
-        b"not json",
         b'"text"',
     ],
 )
@@ -74,4 +77,17 @@ def test_a_target_that_leaves_its_path_ends_the_reading() -> None:
         raise ProxyError(BAD_TARGET, "no")
 
     with pytest.raises(ProxyError):
-        list(read_requests([envelope(path="/v1/../x", body={})], DEFAULT, refuse))
+        list(read_requests([envelope(path="/v1/../x", body={})], DEFAULT, refuse, never))
+
+
+@pytest.mark.parametrize("line", [b"not json", b'{"model":"m","mess', b'{"a":1} trailing', b"\xff\xfe"])
+def test_a_line_that_is_no_json_is_reported_with_its_number(line: bytes) -> None:
+    numbers: list[int] = []
+    lines = [b"{}\n", b"\n", line + b"\n", b'{"a":1}\n']
+    bodies = [request.body for request in read_requests(lines, DEFAULT, bytes.decode, numbers.append)]
+    assert (bodies, numbers) == ([b"{}", b'{"a":1}'], [3])
+
+
+def test_a_body_nested_too_deeply_is_for_the_pipeline() -> None:
+    body = b'{"a":' + b"[" * 100_000 + b"]" * 100_000 + b"}"
+    assert [request.body for request in read(body)] == [body]

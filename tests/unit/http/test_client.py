@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
-from dataclasses import dataclass, field, replace
+from collections.abc import Coroutine
+from dataclasses import replace
 from typing import Any, cast
 
 import pytest
@@ -12,12 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.core.clock import ManualClock
-from proxy.core.errors import ProxyError
 from proxy.http.client import ClientConnection, WaitLimits
 from proxy.http.deadlines import Deadlines
-from proxy.http.head import ResponseHead
 from proxy.http.limits import ClientLimits
 from proxy.http.memory import MemoryTransport, connect
+from tests.support.replies import Reply
 from tests.unit.http.messages import Message, cuts, every_cut, responses
 from tests.unit.http.serving import settle
 
@@ -27,50 +26,6 @@ REQUEST = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n"
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 HALF = b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhal"
 MUCH = b"x" * 1_000_000
-
-
-@dataclass
-class Reply:
-    """A response handler that notes what it is told."""
-
-    heads: list[ResponseHead] = field(default_factory=list)
-    body: bytes = b""
-    events: list[str] = field(default_factory=list)
-    faults: list[str] = field(default_factory=list)
-    error: ProxyError | None = None
-    on_head: Callable[[], None] | None = None
-
-    @property
-    def is_over(self) -> bool:
-        return "ended" in self.events or self.error is not None
-
-    def _note(self, event: str) -> None:
-        if self.is_over:
-            self.faults.append(f"{event} after the end")
-        self.events.append(event)
-
-    def head_received(self, head: ResponseHead) -> None:
-        self._note("head")
-        self.heads.append(head)
-        if self.on_head is not None:
-            self.on_head()
-
-    def body_received(self, data: bytes) -> None:
-        self._note("body")
-        self.body += data
-
-    def flush(self) -> None:
-        self._note("flush")
-
-    def response_ended(self) -> None:
-        self._note("ended")
-
-    def failed(self, error: ProxyError) -> None:
-        self._note(f"failed {error.kind.code}")
-        self.error = error
-
-    def upstream_writable(self, is_writable: bool) -> None:
-        self._note(f"writable {is_writable}")
 
 
 class Upstream(asyncio.Protocol):

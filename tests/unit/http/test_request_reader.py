@@ -316,20 +316,26 @@ def test_bytes_after_a_handshake_are_kept_apart_wherever_they_are_cut() -> None:
         assert reader.queue[0].ended
 
 
-@pytest.mark.parametrize(
-    "raw",
-    [
-        head(b"Connection: Upgrade", b"Upgrade: websocket", b"Content-Length: 5") + b"hello",
-        head(b"Connection: Upgrade", b"Upgrade: h2c", b"Content-Length: 5") + b"hello",
-        head(b"Connection: Upgrade", b"Upgrade: h2c", start=b"GET / HTTP/1.1"),
-        head(b"Connection: Upgrade", b"Upgrade: websocket", b"Content-Length: 0"),
-    ],
-    ids=["POST for a websocket", "POST for h2c", "GET for h2c", "POST without a body"],
-)
-def test_what_is_no_websocket_handshake_never_looks_like_one(raw: bytes) -> None:
-    for pieces in every_cut(raw):
-        reader = RequestReader(LIMITS)
-        for piece in pieces:
-            reader.feed(piece)
-            assert not any(incoming.head.upgrade for incoming in reader.queue)
-        assert reader.queue[0].ended
+@pytest.mark.parametrize("framing", ["none", "empty", "length", "chunked"])
+@pytest.mark.parametrize("protocol", [b"websocket", b"h2c", b"TLS/1.0, h2c"])
+@pytest.mark.parametrize("method", [b"GET", b"POST"])
+def test_what_is_no_websocket_handshake_is_read_as_what_it_is(
+    method: bytes, protocol: bytes, framing: str
+) -> None:
+    lines, wire = {
+        "none": ([], b""),
+        "empty": ([b"Content-Length: 0"], b""),
+        "length": ([b"Content-Length: 5"], b"hello"),
+        "chunked": ([b"Transfer-Encoding: chunked"], b"5\r\nhello\r\n0\r\nX: y\r\n\r\n"),
+    }[framing]
+    upgrade = [b"Connection: Upgrade", b"Upgrade: " + protocol]
+    raw = head(*upgrade, *lines, start=method + b" / HTTP/1.1") + wire
+    if (method, protocol) == (b"GET", b"websocket") and not wire:
+        assert read([raw]).reader.queue[0].head.upgrade
+        return
+    for pieces in [*every_cut(raw + GET), *([*pieces, GET] for pieces in every_cut(raw))]:
+        result = read(pieces)
+        assert result.failure is None
+        assert [body for _, _, body in result.requests] == [b"hello" if wire else b"", b""], pieces
+        assert not any(incoming.head.upgrade for incoming in result.reader.queue)
+        assert result.reader.after_upgrade is None

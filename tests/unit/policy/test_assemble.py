@@ -30,8 +30,8 @@ def test_routes_stand_in_the_order_of_file_names(write: Write, tmp_path: Path) -
 
 
 def test_upstreams_and_defaults_of_all_files_are_united(write: Write, tmp_path: Path) -> None:
-    write("version: 1\nupstreams: {a: {base_url: http://a}}\ndefaults: {upstream: b}", "1.yaml")
-    write("version: 1\nupstreams: {b: {base_url: http://b}}\ndefaults: {usage: off}", "2.yaml")
+    write("version: 1\nupstreams: {a: {base_url: http://a/v1}}\ndefaults: {upstream: b}", "1.yaml")
+    write("version: 1\nupstreams: {b: {base_url: http://b/v1}}\ndefaults: {usage: off}", "2.yaml")
     write("version: 1\nroutes: [{name: r, match: {}, upstream: a}]", "3.yaml")
     policies = load([str(tmp_path)], {})
     assert (set(policies.upstreams), policies.default_upstream) == ({"a", "b"}, "b")
@@ -40,7 +40,7 @@ def test_upstreams_and_defaults_of_all_files_are_united(write: Write, tmp_path: 
 
 def test_what_is_given_twice_names_both_places(write: Write, tmp_path: Path) -> None:
     text = (
-        "version: 1\nupstreams:\n  a: {base_url: http://a}\ndefaults:\n  usage: off\n"
+        "version: 1\nupstreams:\n  a: {base_url: http://a/v1}\ndefaults:\n  usage: off\n"
         "routes:\n  - {name: r, match: {path: /x}}\n"
     )
     write(text, "1.yaml")
@@ -54,7 +54,7 @@ def test_what_is_given_twice_names_both_places(write: Write, tmp_path: Path) -> 
 
 def test_an_unknown_upstream_is_named_with_a_suggestion(problems: Problems) -> None:
     text = (
-        "version: 1\nupstreams: {cloud: {base_url: http://a}}\ndefaults: {upstream: clod}\n"
+        "version: 1\nupstreams: {cloud: {base_url: http://a/v1}}\ndefaults: {upstream: clod}\n"
         "routes: [{name: r, match: {}, upstream: clouds}]\n"
     )
     assert problems(text) == [
@@ -66,7 +66,7 @@ def test_an_unknown_upstream_is_named_with_a_suggestion(problems: Problems) -> N
 def test_an_upstream_that_a_step_names_must_be_there(write: Write) -> None:
     text = """
 version: 1
-upstreams: {cloud: {base_url: http://a}, house: {base_url: http://b}}
+upstreams: {cloud: {base_url: http://a/v1}, house: {base_url: http://b/v1}}
 defaults: {upstream: cloud}
 routes:
   - name: r
@@ -83,12 +83,14 @@ routes:
 
 
 def test_several_upstreams_need_a_default(problems: Problems) -> None:
-    (problem,) = problems("version: 1\nupstreams:\n  a: {base_url: http://a}\n  b: {base_url: http://b}\n")
+    (problem,) = problems(
+        "version: 1\nupstreams:\n  a: {base_url: http://a/v1}\n  b: {base_url: http://b/v1}\n"
+    )
     assert problem == "4:6: upstreams: several upstreams, and defaults.upstream does not say which is used"
 
 
 def test_one_upstream_is_the_default(load_text: Loader) -> None:
-    assert load_text("version: 1\nupstreams: {a: {base_url: http://a}}\n").default_upstream == "a"
+    assert load_text("version: 1\nupstreams: {a: {base_url: http://a/v1}}\n").default_upstream == "a"
 
 
 def test_a_set_without_upstreams_takes_the_one_that_is_brought(load_text: Loader) -> None:
@@ -98,7 +100,7 @@ def test_a_set_without_upstreams_takes_the_one_that_is_brought(load_text: Loader
 
 
 def test_a_set_with_upstreams_does_not_take_the_one_that_is_brought(load_text: Loader) -> None:
-    assert set(load_text("version: 1\nupstreams: {a: {base_url: http://a}}\n").upstreams) == {"a"}
+    assert set(load_text("version: 1\nupstreams: {a: {base_url: http://a/v1}}\n").upstreams) == {"a"}
 
 
 def test_no_upstream_at_all_is_an_error(write: Write) -> None:

@@ -37,7 +37,7 @@ def test_what_is_not_given_keeps_the_dataclass_default(step_config: StepConfig) 
     ("options", "said"),
     [
         ("{layer: 1}", "6:17: routes[0].steps[0].paint.layer: unknown key layer (did you mean layers?)"),
-        ("{layers: 0}", "6:16: routes[0].steps[0].paint: layers must be at least 1"),
+        ("{layers: 0}", "6:17: routes[0].steps[0].paint: layers must be at least 1"),
         (
             '{layers: "1"}',
             "6:25: routes[0].steps[0].paint.layers: a whole number is wanted, this is text "

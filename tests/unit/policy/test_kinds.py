@@ -78,11 +78,12 @@ def test_a_wrong_word_gets_the_nearest_one(problems: Problems) -> None:
 
 def test_a_duration_says_what_is_wrong_and_whether_it_may_be_off(problems: Problems) -> None:
     assert problems(f"{ROUTE}commit_after: 5\n") == [
-        "5:19: routes[0].commit_after: a duration is a number with a unit, such as 20ms, 5s, 10m or 24h "
-        "(did you mean 5s?)"
+        "5:19: routes[0].commit_after: a duration is a number with a unit, such as 20ms, 5s, 10m or 24h, "
+        "not 5 (did you mean 5s?)"
     ]
     assert problems(f"{ROUTE}heartbeat: no\n") == [
-        "5:16: routes[0].heartbeat: a duration is a number with a unit, such as 20ms, 5s, 10m or 24h, or off"
+        "5:16: routes[0].heartbeat: a duration is a number with a unit, such as 20ms, 5s, 10m or 24h, "
+        "or off, not no"
     ]
     assert problems(f"{ROUTE}commit_after: off\n") != []
 

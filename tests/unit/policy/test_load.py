@@ -192,7 +192,7 @@ def test_a_path_that_leads_nowhere_is_a_finding() -> None:
 
 def test_warnings_do_not_prevent_loading(write: Write) -> None:
     path = write(
-        "version: 1\nupstreams: {a: {base_url: http://h}}\n"
+        "version: 1\nupstreams: {a: {base_url: http://h/v1}}\n"
         "routes: [{name: a, match: {}}, {name: b, match: {}}]"
     )
     assert len(check([path], {})) == 1
@@ -212,7 +212,7 @@ def test_control_headers_are_the_ones_that_exist(load_text: Loader) -> None:
 
 def test_a_client_key_needs_its_certificate(load_text: Loader) -> None:
     with pytest.raises(PolicyErrors, match="client_key is given without client_certificate"):
-        load_text("version: 1\nupstreams: {a: {base_url: http://h, tls: {client_key: /k}}}\n")
+        load_text("version: 1\nupstreams: {a: {base_url: http://h/v1, tls: {client_key: /k}}}\n")
 
 
 FRAGMENTS = st.sampled_from(

@@ -123,5 +123,65 @@ def test_sections_without_effect_are_pointed_out(problems: Problems) -> None:
     assert warnings(problems, pooled) == ["has no effect: the route's requests are all interactive"]
     deferred = "{name: r, match: {path: /x}, urgency: {default: deferrable}}"
     assert warnings(problems, deferred) == ["nothing is deferred: the route has no batch section"]
-    assert warnings(problems, "{name: r, match: {path: /x}, coalesce: {}}") == []
-    assert warnings(problems, "{name: r, match: {path: /x}, urgency: {default: deferrable}, batch: {}}") == []
+    hasty = "{name: r, match: {path: /x}, urgency: {default: deferrable, deadline: 29s}, batch: {}}"
+    assert "nothing is deferred: the deadline is below 30s" in warnings(problems, hasty)
+    assert "nothing is deferred: the deadline is below 30s" not in warnings(
+        problems, hasty.replace("29s", "30s")
+    )
+
+
+@pytest.mark.parametrize("section", ["coalesce: {}", "urgency: {default: deferrable}, batch: {}"])
+def test_lanes_that_are_not_carried_yet_are_pointed_out(problems: Problems, section: str) -> None:
+    said = warnings(problems, f"{{name: r, match: {{path: /x}}, {section}}}")
+    assert said == ["accepted, but this version carries everything on the stream lane"]
+
+
+@pytest.mark.parametrize(
+    ("path", "meant"),
+    [
+        ("/V1/chat/completions", "/v1/chat/completions"),
+        ("/v1/Chat/Completions", "/v1/chat/completions"),
+        ("'/V1/*'", "/v1/*"),
+    ],
+)
+def test_capitals_in_the_path_of_an_api_are_pointed_out(problems: Problems, path: str, meant: str) -> None:
+    (warning,) = warnings(problems, f"{{name: r, match: {{path: {path}}}}}")
+    assert warning == f"paths are case-sensitive (did you mean {meant}?)"
+
+
+def test_capitals_in_a_deployments_name_are_not_pointed_out(problems: Problems) -> None:
+    path = "/openai/deployments/GPT-4o/chat/completions"
+    assert warnings(problems, f"{{name: r, match: {{path: {path}}}}}") == []
+
+
+def test_a_step_that_stands_twice_is_pointed_out(problems: Problems) -> None:
+    route = "{name: r, match: {path: /v1/completions}, steps: [plain, plain: {level: 1}]}"
+    assert warnings(problems, route) == ["plain stands here 2 times; each of them is applied"]
+
+
+def stop_findings(write: Write, path: str, options: str) -> list[str]:
+    text = f"version: 1\nroutes: [{{name: r, match: {{path: {path}}}, steps: [{{add_stop: {options}}}]}}]\n"
+    return [finding.problem for finding in check([write(text)], {})]
+
+
+def test_more_stop_sequences_than_an_api_takes_are_pointed_out(write: Write) -> None:
+    chat, five = "/v1/chat/completions", "[a, b, c, d, e]"
+    too_many = ["add_stop has 5 sequences, of which at most 4 are ever sent"]
+    assert stop_findings(write, chat, five) == too_many
+    assert stop_findings(write, "'*'", five) == too_many
+    assert stop_findings(write, "/v1/messages", five) == []
+    assert stop_findings(write, chat, f"{{sequences: {five}, limit: 8}}") == []
+    assert stop_findings(write, chat, "[a, b, c, d]") == []
+
+
+def test_escapes_in_single_quotes_are_pointed_out(write: Write) -> None:
+    chat = "/v1/chat/completions"
+    assert stop_findings(write, chat, r"['\nUser:']") == [
+        "a stop sequence has a backslash and a letter in it, not a line break or a tab"
+    ]
+    assert stop_findings(write, chat, r'["\nUser:"]') == []
+
+
+def test_a_base_url_without_a_path_is_pointed_out_at_its_place(problems: Problems) -> None:
+    (problem,) = problems("version: 1\nupstreams: {a: {base_url: 'http://h:8000'}}\n")
+    assert problem.startswith("2:27: upstreams.a.base_url: warning: the base URL has no path")

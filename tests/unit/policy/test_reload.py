@@ -1,7 +1,10 @@
 from __future__ import annotations
 
+import logging
 import os
 from pathlib import Path
+
+import pytest
 
 from proxy.policy.findings import Finding
 from proxy.policy.load import load
@@ -144,3 +147,31 @@ def test_a_removed_file_takes_its_routes_along_a_removed_directory_does_not(tmp_
     (tmp_path / "a.yaml").unlink()
     assert watched.route_names() == ["one"]
     assert watched.watcher.failed
+
+
+def test_a_return_to_the_current_set_is_said_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "weir")
+    (tmp_path / "a.yaml").write_text(policy("one"))
+    watched = Watched(tmp_path)
+    watched.route_names()
+    assert caplog.messages == []
+    (tmp_path / "a.yaml").write_text("")
+    watched.route_names()
+    (tmp_path / "a.yaml").write_text(policy("one"))
+    watched.route_names()
+    (tmp_path / "a.yaml").write_text("# once more\n" + policy("one"))
+    watched.route_names()
+    assert caplog.messages == ["policies on disk are valid again, and the same as those in force"]
+
+
+def test_a_new_set_after_a_bad_one_is_the_callers_to_announce(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "weir")
+    (tmp_path / "a.yaml").write_text(policy("one"))
+    watched = Watched(tmp_path)
+    (tmp_path / "a.yaml").write_text("")
+    watched.route_names()
+    (tmp_path / "a.yaml").write_text(policy("other"))
+    assert watched.route_names() == ["other"]
+    assert caplog.messages == []

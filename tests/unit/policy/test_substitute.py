@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from proxy.policy.findings import Severity
+from proxy.policy.load import check, read
 from proxy.policy.model import PolicySet
 
 Loader = Callable[..., PolicySet]
@@ -114,3 +116,42 @@ def test_a_file_that_is_no_text_or_no_file_is_refused(problems: Problems, tmp_pa
     assert "is not a small UTF-8 text" in problem
     (problem,) = problems(f"{UPSTREAM}${{file:{tmp_path}}}\n")
     assert "cannot be read" in problem
+
+
+def test_a_name_without_braces_is_pointed_out(problems: Problems) -> None:
+    (problem,) = problems(f"{UPSTREAM}$API_KEY\n", {"API_KEY": "sk"})
+    assert problem == (
+        "5:14: upstreams.a.api_key: warning: the $ is taken as it is: nothing is replaced "
+        "(did you mean ${NAME}? A literal $ is written $$)"
+    )
+    assert problems(f"{UPSTREAM}$$API_KEY\n") == []
+
+
+MISSING = """\
+version: 1
+upstreams:
+  a: {base_url: "${URL}", api_key: "${file:/no/such/key}", provider: "${WHO}", timeouts: {idle: "${IDLE}"}}
+  b: {base_url: "https://${HOST}/v1", proxy: "${PROXY}", tls: {ca: "${CA}"}}
+defaults: {upstream: a}
+routes:
+  - {name: "${TEAM}", match: {path: "${WHERE}", method: "${HOW}"}, max_body: "${SIZE}"}
+"""
+
+
+def test_what_is_missing_may_be_left_unknown(write: Callable[..., str]) -> None:
+    reading = read([write(MISSING)], {}, None, allow_missing=True)
+    assert [finding.severity for finding in reading.findings] == [Severity.WARNING] * 11
+    assert str(reading.findings[0]).endswith(
+        "upstreams.a.base_url: warning: environment variable URL is not set; a placeholder stands for it"
+    )
+    assert reading.policies is not None
+    assert reading.policies.upstreams["b"].base_url == "https://placeholder/v1"
+    assert len(check([write(MISSING)], {})) == 11
+    assert read([write(MISSING)], {}, None).policies is None
+
+
+def test_what_is_there_is_judged_as_ever_where_the_missing_may_be_left_out(write: Callable[..., str]) -> None:
+    text = MISSING.replace('"${HOW}"', "post")
+    found = check([write(text)], {"URL": "ftp://h"}, allow_missing=True)
+    errors = [finding.problem for finding in found if finding.severity is Severity.ERROR]
+    assert errors == ["a URL begins with http:// or https://", "methods are written in capitals"]

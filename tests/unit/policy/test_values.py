@@ -136,3 +136,52 @@ def test_accepts_what_can_be_meant() -> None:
     assert values.method_pattern("POST") == "POST"
     assert values.absolute_path("/etc/key") == "/etc/key"
     assert values.credential("sk-a b$c") == "sk-a b$c"
+
+
+@pytest.mark.parametrize(
+    ("text", "hint"),
+    [
+        ("15 s", "15s?"),
+        ("5S", "5s?"),
+        ("20 MS", "20ms?"),
+        ("1h30m", "90m?"),
+        ("1m 30s", "90s?"),
+        ("2h5s", "7205s?"),
+    ],
+)
+def test_suggests_durations_with_a_single_unit(text: str, hint: str) -> None:
+    with pytest.raises(values.Misspelled) as raised:
+        values.duration_seconds(text)
+    assert raised.value.hint == f"did you mean {hint}"
+
+
+@pytest.mark.parametrize(
+    ("url", "hint"),
+    [
+        ("https://api.openai.com/v1/chat/completions", "leave out /chat/completions"),
+        ("http://h/openai/chat/completions/", "leave out /chat/completions"),
+        ("http://h/v1/responses", "leave out /responses"),
+        ("http://h/v1/models", "leave out /models"),
+    ],
+)
+def test_refuses_base_urls_that_end_in_an_apis_path(url: str, hint: str) -> None:
+    with pytest.raises(values.Misspelled, match="ends before the path of an API") as raised:
+        values.base_url(url)
+    assert raised.value.hint == hint
+
+
+def test_base_urls_whose_own_path_resembles_an_api_are_taken() -> None:
+    for url in ("http://h/models", "http://h/v1/models/x", "http://h/chat"):
+        assert values.base_url(url) == url
+
+
+def test_only_a_base_url_without_a_path_is_odd() -> None:
+    assert values.odd_base_url(values.base_url("http://h:8000/")) != ""
+    assert values.odd_base_url("http://h/v1") == ""
+
+
+@pytest.mark.parametrize("pattern", ["^/v1/chat", ".*", "^/v1/.*?$", "/v1/(chat|x)/?$", "(a|b)"])
+def test_a_path_that_can_only_be_a_regular_expression_is_told_so(pattern: str) -> None:
+    with pytest.raises(ValueError, match="regular expressions are not supported") as raised:
+        values.path_pattern(pattern)
+    assert not isinstance(raised.value, values.Misspelled)
