@@ -42,9 +42,10 @@ class Request(msgspec.Struct, frozen=True):
 class Decision(msgspec.Struct, frozen=True):
     """What will happen to a request, and why.
 
-    `document` is what is sent (`None`: the body was not readable and goes out as it came); `original` is
-    what the caller wrote. `added` names parameters that Weir introduced. `asks_usage` says that the stream's
-    usage event was asked for on Weir's behalf and must be taken out again.
+    `document` is what is sent (`None`: the body was not readable and goes out as it came). `added` names
+    parameters that Weir introduced and may take back, `inner` members that it put deeper. `given_model` is
+    the caller's. `is_moved` says that a step chose another upstream than the route's. `asks_usage` says that
+    the stream's usage event was asked for on Weir's behalf and must be taken out again.
     """
 
     route: Route | None
@@ -61,6 +62,9 @@ class Decision(msgspec.Struct, frozen=True):
     tokens_before: int | None = None
     tokens_after: int | None = None
     lost: tuple[Lost, ...] = ()
+    inner: frozenset[str] = frozenset()
+    given_model: str = ""
+    is_moved: bool = False
 
 
 class _Read(msgspec.Struct, frozen=True):
@@ -165,6 +169,9 @@ class Pipeline:
             lane=lane,
             tokens_before=None if rewritten.tokens is None else rewritten.tokens[0],
             tokens_after=None if rewritten.tokens is None else rewritten.tokens[1],
+            inner=rewritten.inner,
+            given_model=read.model,
+            is_moved=rewritten.upstream is not upstream,
         )
 
     def untouched(self, dialect: Dialect | None = None) -> Decision:

@@ -60,13 +60,30 @@ class StepReport(msgspec.Struct, frozen=True):
     """One step's outcome as the headers, the log and `explain` show it.
 
     `detail` holds ordered key/value pairs such as `("set", 300)`; `reason` says why a step was skipped,
-    failed or rejected.
+    failed or rejected. `added` names the parameters that it introduced.
     """
 
     name: str
     status: StepStatus
     reason: str = ""
     detail: tuple[tuple[str, str | int], ...] = ()
+    added: tuple[str, ...] = ()
+
+    def without(self, param: str) -> StepReport:
+        """Return the outcome once the upstream has refused a parameter that the step may have added."""
+        if param not in self.added:
+            return self
+        reason = f"the upstream refuses {param}"
+        left = tuple(name for name in self.added if name != param)
+        if left:
+            return StepReport(self.name, self.status, reason, self.detail, left)
+        return StepReport(self.name, StepStatus.SKIPPED, reason)
+
+    def taken_back(self) -> StepReport:
+        """Return the outcome once the upstream was sent what the caller wrote instead."""
+        if self.status is not StepStatus.APPLIED:
+            return self
+        return StepReport(self.name, StepStatus.SKIPPED, "the upstream refused the rewritten request")
 
     @staticmethod
     def of_failure(name: str, problem: BaseException) -> StepReport:

@@ -94,13 +94,15 @@ class ProxyError(Exception):
     """A failure that Weir itself answers with.
 
     `retry_after_seconds` becomes the `Retry-After` header; `param` names the offending field of the body.
-    `retryable` says that the upstream cannot have begun work, so that the same request may be sent again.
+    `retryable` says that the upstream has most likely not begun work, so that the same request may be sent
+    again; `never_arrived` that it is known not to have received anything.
     """
 
     kind: ErrorCode
     message: str
     param: str | None = None
     retryable: bool = False
+    never_arrived: bool = False
     retry_after_seconds: int | None = None
 
     def __str__(self) -> str:

@@ -40,6 +40,7 @@ class Exchange:
         "started_at",
         "status",
         "steps",
+        "taken_back",
         "tokens_after",
         "tokens_before",
         "traceparent",
@@ -61,7 +62,7 @@ class Exchange:
         self.traceparent = ""
         self.request_bytes = 0
         self.error = ""
-        # pipeline
+        # pipeline; lanes.take_back corrects model, steps and tokens when a rewrite is taken back
         self.route = ""
         self.policy_version = ""
         self.dialect = ""
@@ -79,6 +80,7 @@ class Exchange:
         self.queue_seconds = 0.0
         self.sent_at = 0.0
         self.retries = 0
+        self.taken_back: tuple[str, ...] = ()
         # edge.relay
         self.upstream_status = 0
         self.status = 0

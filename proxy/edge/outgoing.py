@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
+from proxy.core.document import Document
 from proxy.http.head import RequestHead
 from proxy.lanes.lane import Outgoing, Rewrite
 from proxy.pipeline import Decision
-from proxy.policy.model import Route, UsageMode
+from proxy.policy.model import OnReject, Route, UsageMode
 from proxy.policy.waiting import caller_patience_seconds
 from proxy.upstream.pool import Pool
 from proxy.upstream.request_head import BodyPlan
@@ -47,11 +50,30 @@ def plan_outgoing(
     rewrite = Rewrite(
         model=decision.model,
         added=decision.added,
-        without=lambda param: document.delete(param).to_bytes(),
-        original=None if is_decoded or route is None or route.enforces else body,
+        without=lambda params: _without(document, params),
+        original=document.raw if _may_be_undone(decision) else None,
+        inner=decision.inner,
+        given_model=decision.given_model,
     )
     plan = BodyPlan(len(edited), replaced=replaced)
     return Outgoing(head, pool, edited, plan, rewrite, patience_seconds)
+
+
+def _without(document: Document, params: Iterable[str]) -> bytes:
+    for param in params:
+        document = document.delete(param)
+    return document.to_bytes()
+
+
+def _may_be_undone(decision: Decision) -> bool:
+    """Tell whether the caller's own body may be sent to the upstream that was chosen for its request.
+
+    Where a step chose that upstream, a rule keeps the request from the one that the body was written for.
+    """
+    route = decision.route
+    if route is None or decision.is_moved or route.enforces:
+        return False
+    return route.on_reject is OnReject.RESEND
 
 
 def _patience_seconds(head: RequestHead, route: Route | None, pool: Pool) -> float:

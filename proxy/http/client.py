@@ -248,12 +248,13 @@ class ClientConnection(asyncio.Protocol):
             if self._has_head and self._reader.until_close:
                 self._end()
             else:
-                self._fail(self._closed_error())
+                self._fail(self._closed_error(is_orderly=True))
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The connection is gone."""
         if self.handler is not None:
-            self._fail(self._closed_error())
+            # Writing to a peer that has closed before is a broken pipe, also when its reset came meanwhile.
+            self._fail(self._closed_error(is_orderly=exc is None or isinstance(exc, BrokenPipeError)))
         self._leave()
 
     def pause_writing(self) -> None:
@@ -306,14 +307,21 @@ class ClientConnection(asyncio.Protocol):
         if handler is not None:
             handler.failed(error)
 
-    def _closed_error(self) -> ProxyError:
+    def _closed_error(self, is_orderly: bool) -> ProxyError:
+        """Return the failure of an answer that will not come.
+
+        A peer that closed in order (FIN) acknowledged all it had received: where that is nothing, the request
+        has not arrived. A reset says less, since an acknowledgement may have been on its way.
+        """
         if self._has_head:
             return ProxyError(
                 UPSTREAM_CLOSED, "The upstream closed the connection in the middle of its answer."
             )
         message = "The upstream closed the connection without an answer."
         may_have_begun = self._reader.has_begun or self._may_have_arrived()
-        return ProxyError(UPSTREAM_CLOSED, message, retryable=self.is_reused and not may_have_begun)
+        never_arrived = is_orderly and not may_have_begun
+        retryable = never_arrived or (self.is_reused and not may_have_begun)
+        return ProxyError(UPSTREAM_CLOSED, message, retryable=retryable, never_arrived=never_arrived)
 
     def closed_before_use(self) -> ProxyError:
         """Return the failure of a connection that closed before a request could be sent."""

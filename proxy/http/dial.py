@@ -12,6 +12,7 @@ import socket
 import ssl
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Protocol
 
 import aiohappyeyeballs
 
@@ -55,6 +56,20 @@ class Address:
     tls: ssl.SSLContext | None = None
     server_name: str | None = None
     tunnel: HttpProxy | None = None
+
+
+class Dial(Protocol):
+    """How connections are made: `dial`, or its twin without a network in tests."""
+
+    async def __call__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        address: Address,
+        factory: Callable[[], asyncio.Protocol],
+        timeout_seconds: float | None,
+    ) -> asyncio.Protocol:
+        """Return the protocol of a new connection. Raises ProxyError."""
+        ...
 
 
 async def dial(

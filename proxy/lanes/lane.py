@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Protocol
 
 import msgspec
@@ -18,14 +18,18 @@ from proxy.upstream.request_head import BodyPlan
 class Rewrite(msgspec.Struct, frozen=True):
     """How to take back what a policy changed, should the upstream refuse it.
 
-    `added` names parameters that the caller had not sent. `without(param)` is the body less one of them.
-    `original` is the body as the caller wrote it, `None` where sending that would undo a limit.
+    `added` names parameters that the caller had not sent, `inner` members put deeper into what it did send.
+    `without(params)` is the body less some of `added`. `original` is the body as the caller wrote it, `None`
+    where it must not be sent: it would undo a limit, or go to an upstream that it was not written for.
+    `model` is the one that is asked, `given_model` the caller's.
     """
 
     model: str
     added: frozenset[str]
-    without: Callable[[str], bytes]
+    without: Callable[[Iterable[str]], bytes]
     original: bytes | None
+    inner: frozenset[str] = frozenset()
+    given_model: str = ""
 
 
 class Outgoing(msgspec.Struct, frozen=True):

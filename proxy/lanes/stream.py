@@ -16,12 +16,16 @@ from proxy.http.client import ClientConnection, ResponseHandler
 from proxy.http.framing import LAST_CHUNK, chunk
 from proxy.http.head import ResponseHead
 from proxy.lanes.lane import Call, Outgoing
+from proxy.lanes.take_back import REFUSED, TakeBack
 from proxy.upstream.pool import Lease
-from proxy.upstream.refusals import Refusals, is_unsupported, refused_param
+from proxy.upstream.refusals import Refusals
 from proxy.upstream.request_head import BodyPlan, write_request_head
 
 _MAX_REFUSAL_BYTES = 64 * 1024
 _MAX_STALE_RESENDS = 1
+"""After a reset, on a connection of its own: whether the request had arrived cannot be known for sure."""
+_MAX_CERTAIN_RESENDS = 5
+"""After a close that the request is known not to have outrun."""
 _BACKOFF_SECONDS = 0.5
 
 
@@ -69,7 +73,7 @@ class StreamCall:
         "_refusal_head",
         "_reply",
         "_stale_resends",
-        "_suspect",
+        "_take_back",
         "_timer",
         "_waits",
     )
@@ -93,7 +97,7 @@ class StreamCall:
         self._refusal: list[bytes] = []
         self._refusal_head: ResponseHead | None = None
         self._stale_resends = 0
-        self._suspect = ""
+        self._take_back: TakeBack | None = None
         self._waits = 0
 
     def start(self) -> None:
@@ -215,17 +219,25 @@ class StreamCall:
         if self._may_retry_status(head):
             self._retry_later(self._delay_seconds(_retry_after_seconds(head)))
             return
-        if head.status == 400 and self._outgoing.rewrite is not None and self._body is self._outgoing.body:
+        if head.status in REFUSED and self._may_take_back():
             self._phase = _Phase.REFUSED
             self._refusal_head = head
             return
         self._relay(head)
 
+    def _may_take_back(self) -> bool:
+        rewrite = self._outgoing.rewrite
+        if rewrite is None:
+            return False
+        if self._take_back is None:
+            upstream = self._outgoing.pool.target.name
+            self._take_back = TakeBack(rewrite, upstream, self._lane.refusals, self._exchange)
+        return not self._take_back.is_over
+
     def _relay(self, head: ResponseHead) -> None:
         self._phase = _Phase.RELAYED
-        rewrite = self._outgoing.rewrite
-        if self._suspect and rewrite is not None and head.status < 400:
-            self._lane.refusals.learn(self._outgoing.pool.target.name, rewrite.model, self._suspect)
+        if self._take_back is not None:
+            self._take_back.answered(head.status)
         if self._connection is not None:
             self._connection.handler = self._reply
             if self._is_paused:
@@ -245,17 +257,13 @@ class StreamCall:
     def response_ended(self) -> None:
         """A refusal is complete: take back what the policy changed, or pass it on."""
         self._connection = None
-        head, rewrite = self._refusal_head, self._outgoing.rewrite
-        if head is None or rewrite is None:
+        head, take_back = self._refusal_head, self._take_back
+        if head is None or take_back is None:
             return
         text = b"".join(self._refusal)
-        param = refused_param(text, rewrite.added)
-        if param is not None:
-            # Learnt only once the request succeeds without it: a caller can make a 400 quote any text.
-            self._suspect = param if is_unsupported(text) else ""
-            self._resend(rewrite.without(param))
-        elif rewrite.original is not None:
-            self._resend(rewrite.original)
+        body = take_back.next_body(text, head.fields.get(b"content-encoding", b""))
+        if body is not None:
+            self._resend(body)
         else:
             self._phase = _Phase.RELAYED
             self._reply.head_received(head)
@@ -275,7 +283,8 @@ class StreamCall:
         if self._phase is _Phase.OVER:
             return
         is_stale = error.retryable and error.kind is UPSTREAM_CLOSED
-        if is_stale and self._body is not None and self._stale_resends < _MAX_STALE_RESENDS:
+        most = _MAX_CERTAIN_RESENDS if error.never_arrived else _MAX_STALE_RESENDS
+        if is_stale and self._body is not None and self._stale_resends < most:
             self._stale_resends += 1
             self._exchange.retries += 1
             self.start()

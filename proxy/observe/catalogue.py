@@ -114,6 +114,12 @@ TOKEN_FALLBACKS = Metric(
 STEPS = Metric("weir_steps_total", Kind.COUNTER, ("step", "status"), "Step runs by outcome.")
 LANES = Metric("weir_lane_decisions_total", Kind.COUNTER, ("lane", "reason"), "Lane decisions by reason.")
 RETRIES = Metric("weir_retries_total", Kind.COUNTER, ("upstream",), "Requests sent to an upstream once more.")
+REWRITES_REFUSED = Metric(
+    "weir_rewrites_refused_total",
+    Kind.COUNTER,
+    ("upstream", "param"),
+    "Requests taken only without a parameter that a policy had added, or as the caller wrote them.",
+)
 CAPPED_EMPTY = Metric(
     "weir_capped_and_empty_total",
     Kind.COUNTER,
@@ -164,6 +170,7 @@ METRICS: tuple[Metric, ...] = (
     STEPS,
     LANES,
     RETRIES,
+    REWRITES_REFUSED,
     CAPPED_EMPTY,
     RELOADS,
     LOG_DROPPED,

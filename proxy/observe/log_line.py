@@ -38,6 +38,7 @@ class LogRecord(msgspec.Struct, kw_only=True, gc=False):
     upstream: str | None
     upstream_status: int | None
     retries: int
+    taken_back: list[str]
     finish_reason: str | None
     tokens_in: int | None
     tokens_in_before: int | None
@@ -80,6 +81,7 @@ def log_record(exchange: Exchange, wall_seconds: float) -> LogRecord:
         upstream=exchange.upstream or None,
         upstream_status=exchange.upstream_status or None,
         retries=exchange.retries,
+        taken_back=list(exchange.taken_back),
         finish_reason=exchange.finish_reason[:_MAX_REASON_CHARS] or None,
         tokens_in=usage.input_tokens if usage is not None else exchange.tokens_after,
         tokens_in_before=exchange.tokens_before,

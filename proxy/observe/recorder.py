@@ -125,6 +125,8 @@ class Recorder:
             metrics.observe(m.QUEUE, (exchange.route,), exchange.queue_seconds)
         if exchange.retries:
             metrics.add(m.RETRIES, (exchange.upstream,), exchange.retries)
+        for param in exchange.taken_back:
+            metrics.add(m.REWRITES_REFUSED, (exchange.upstream, param))
 
     def _count_stream(self, exchange: Exchange, labels: tuple[str, str]) -> None:
         ttft_seconds, tpot_seconds = exchange.ttft_seconds, exchange.tpot_seconds

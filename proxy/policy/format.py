@@ -21,6 +21,7 @@ from proxy.policy.model import (
     Match,
     OnError,
     OnOversize,
+    OnReject,
     Provider,
     Secret,
     Timeouts,
@@ -170,6 +171,10 @@ BATCH = Record(
 ROUTE_SETTINGS: Mapping[str, tuple[str, Key]] = {
     "headers": ("headers", Key(Choice.of_enum(HeaderLevel), "How much Weir says in response headers.")),
     "on_error": ("on_error", Key(Choice.of_enum(OnError), "What a failing step does to the request.")),
+    "on_reject": (
+        "on_reject",
+        Key(Choice.of_enum(OnReject), "What a 400 to a changed request leads to, if it names no change."),
+    ),
     "usage": ("usage", Key(Choice.of_enum(UsageMode), "Whether streams are asked for their token usage.")),
     "max_body": ("max_body_bytes", Key(SIZE_OR_OFF, "Largest body that is read.")),
     "max_json_depth": ("max_json_depth", Key(Whole(least=1), "Deepest nesting of a body that is read.")),

@@ -23,6 +23,7 @@ __all__ = [
     "Match",
     "OnError",
     "OnOversize",
+    "OnReject",
     "PolicySet",
     "Provider",
     "Route",
@@ -50,6 +51,13 @@ class OnError(Enum):
 
     PASS = "pass"
     REJECT = "reject"
+
+
+class OnReject(Enum):
+    """What happens when an upstream answers 400 to a request that steps changed, and names none of theirs."""
+
+    RESEND = "resend"
+    PASS = "pass"
 
 
 class OnOversize(Enum):
@@ -157,6 +165,7 @@ class Route:
     urgency: UrgencyPolicy = UrgencyPolicy()
     headers: HeaderLevel = HeaderLevel.FULL
     on_error: OnError = OnError.PASS
+    on_reject: OnReject = OnReject.RESEND
     usage: UsageMode = UsageMode.ASK
     max_body_bytes: int = 32 * MIB
     max_json_depth: int = 512

@@ -18,7 +18,7 @@ from proxy.dialects.dialect import Dialect
 from proxy.observe.prefixes import PrefixMemory
 from proxy.policy.model import OnError, PolicySet, Route, Upstream
 from proxy.policy.recall import Recall
-from proxy.steps.step import Rejected, StepContext, TokenCounting
+from proxy.steps.step import Outcome, Rejected, StepContext, TokenCounting
 
 HeaderLookup = Callable[[str], str | None]
 Refusals = Callable[[str, str], frozenset[str]]
@@ -38,7 +38,10 @@ class PolicyRefusal(ProxyError):
 
 
 class Rewritten(msgspec.Struct, frozen=True):
-    """What the steps made of a request: where it goes, as which model, with which body."""
+    """What the steps made of a request: where it goes, as which model, with which body.
+
+    `added` and `inner` are what may be taken back, as `Outcome` has them.
+    """
 
     document: Document | None
     upstream: Upstream
@@ -46,6 +49,7 @@ class Rewritten(msgspec.Struct, frozen=True):
     reports: tuple[StepReport, ...] = ()
     added: frozenset[str] = frozenset()
     tokens: tuple[int, int] | None = None
+    inner: frozenset[str] = frozenset()
 
 
 class Rewriting:
@@ -124,10 +128,8 @@ class Rewriting:
         scope = self._scope(upstream, model, header) if is_counting else b""
         context = self._context(dialect, upstream, model, header, scope)
         document = document.without_duplicates()
-        reports: list[StepReport] = []
-        added: set[str] = set()
-        sent: list[tuple[bytes, SentPrefix]] = []
-        tokens: tuple[int, int] | None = None
+        taken = _Taken()
+        home = (upstream.name, model)
         for bound in route.steps:
             name = bound.step.name
             if trace is not None:
@@ -136,31 +138,28 @@ class Rewriting:
                 outcome = bound.step.apply(document, bound.config, context)
                 document = outcome.document
             except Rejected as rejection:
-                reports.append(StepReport(name, StepStatus.REJECTED, rejection.message))
-                raise _refusal(route, model, reports, rejection.message, rejection.param) from None
+                taken.reports.append(StepReport(name, StepStatus.REJECTED, rejection.message))
+                raise _refusal(route, model, taken.reports, rejection.message, rejection.param) from None
             except BaseException as problem:
-                reports.append(StepReport.of_failure(name, problem))
+                taken.reports.append(StepReport.of_failure(name, problem))
                 if route.on_error is OnError.REJECT:
                     message = f"The step {name} failed and this route rejects such requests."
-                    raise _refusal(route, model, reports, message, None) from None
+                    raise _refusal(route, model, taken.reports, message, None) from None
                 continue
-            if outcome.added:
-                added.update(outcome.added)
-            reports.append(StepReport(name, outcome.status, outcome.reason, outcome.detail))
-            if outcome.tokens is not None:
-                tokens = (tokens or outcome.tokens)[0], outcome.tokens[1]
-            if outcome.sent is not None:
-                sent.append((scope, outcome.sent))
+            taken.take(name, outcome, scope)
             if outcome.model is not None or outcome.upstream is not None:
                 model = outcome.model or model
                 upstream = self._upstreams[outcome.upstream or upstream.name]
                 scope = self._scope(upstream, model, header) if is_counting else b""
                 context = self._context(dialect, upstream, model, header, scope)
+        if taken.added and home != (upstream.name, model):
+            document = taken.without(self._refusals(upstream.name, model), document)
         if trace is not None:
             trace.stages.append(Stage(document, upstream, model))
         if trace is None or trace.remembers:
-            self._remember(sent)
-        return Rewritten(document, upstream, model, tuple(reports), frozenset(added), tokens)
+            self._remember(taken.sent)
+        added, inner = frozenset(taken.added), frozenset(taken.inner)
+        return Rewritten(document, upstream, model, tuple(taken.reports), added, taken.tokens, inner)
 
     def _remember(self, sent: list[tuple[bytes, SentPrefix]]) -> None:
         for scope, prefix in sent:
@@ -187,6 +186,37 @@ class Rewriting:
             return b""
         parts = (upstream.name, model, *(header(name) or "" for name in _CREDENTIALS))
         return hashlib.blake2b(repr(parts).encode(), digest_size=_SCOPE_BYTES).digest()
+
+
+class _Taken(msgspec.Struct):
+    """What the steps so far have said."""
+
+    reports: list[StepReport] = []
+    added: set[str] = set()
+    inner: set[str] = set()
+    sent: list[tuple[bytes, SentPrefix]] = []
+    tokens: tuple[int, int] | None = None
+
+    def take(self, name: str, outcome: Outcome, scope: bytes) -> None:
+        """Note the outcome of a step; `scope` is whose prompt cache it was about."""
+        if outcome.added:
+            self.added.update(outcome.added)
+            self.added.difference_update(outcome.required)
+        if outcome.inner:
+            self.inner.update(outcome.inner)
+        self.reports.append(StepReport(name, outcome.status, outcome.reason, outcome.detail, outcome.added))
+        if outcome.tokens is not None:
+            self.tokens = (self.tokens or outcome.tokens)[0], outcome.tokens[1]
+        if outcome.sent is not None:
+            self.sent.append((scope, outcome.sent))
+
+    def without(self, refused: frozenset[str], document: Document) -> Document:
+        """Take back what was added before the model was chosen, where that one is known to refuse it."""
+        for param in sorted(self.added & refused):
+            document = document.delete(param)
+            self.reports = [report.without(param) for report in self.reports]
+            self.added.discard(param)
+        return document
 
 
 def _refusal(

@@ -125,8 +125,16 @@ def apply(document: Document, config: Config, context: StepContext) -> Outcome:
     if edited is not document:
         keys = edited.keys()
         added = tuple(key for key in keys if document.get(key) is None)
-        return Outcome(edited, StepStatus.APPLIED, reason, tuple(detail), added)
+        required = tuple(key for key in added if _is_set(config, key))
+        return Outcome(edited, StepStatus.APPLIED, reason, tuple(detail), added, required)
     return skipped(document, reason) if reason else unchanged(document)
+
+
+def _is_set(config: Config, key: str) -> bool:
+    """Tell whether a rule insists on a parameter; a default is only a wish."""
+    return any(
+        rule.set is not NOT_GIVEN and dotted.partition(".")[0] == key for dotted, rule in config.rules.items()
+    )
 
 
 def _refuse(document: Document, dotted: str, forbid: Any) -> None:

@@ -72,8 +72,10 @@ class Outcome(msgspec.Struct, frozen=True):
     """What a step did. `document` is the very object that came in unless `status` is `APPLIED`.
 
     `added` names top-level parameters that the caller had not sent and the step introduced: these are what
-    may be taken back when an upstream refuses them. `model` is the model that the step wrote into the
-    document, `upstream` the name of the upstream that it sends the request to; `None` leaves either as it is.
+    may be taken back when an upstream refuses them, but for those in `required`, without which a limit would
+    not hold. `inner` names members that the step put deeper into what the caller sent; they are taken back
+    with everything else. `model` is the model that the step wrote into the document, `upstream` the name of
+    the upstream that it sends the request to; `None` leaves either as it is.
     `tokens` are those of the conversation before and after, where the step counted them. `sent` is what to
     remember for the next request of this conversation.
     """
@@ -83,6 +85,8 @@ class Outcome(msgspec.Struct, frozen=True):
     reason: str = ""
     detail: tuple[tuple[str, str | int], ...] = ()
     added: tuple[str, ...] = ()
+    required: tuple[str, ...] = ()
+    inner: tuple[str, ...] = ()
     model: str | None = None
     upstream: str | None = None
     tokens: tuple[int, int] | None = None

@@ -20,7 +20,7 @@ from typing import cast
 from proxy.core.errors import INTERNAL, UPSTREAM_BUSY, ProxyError
 from proxy.http.client import ClientConnection
 from proxy.http.deadlines import NEVER, Deadlines
-from proxy.http.dial import dial
+from proxy.http.dial import Dial, dial
 from proxy.http.limits import ClientLimits
 from proxy.upstream.target import Target
 
@@ -62,11 +62,13 @@ class Pool:
         loop: asyncio.AbstractEventLoop,
         deadlines: Deadlines,
         limits: ClientLimits,
+        dial: Dial = dial,
     ) -> None:
         self.target = target
         self._loop = loop
         self._deadlines = deadlines
         self._limits = limits
+        self._make = dial
         self._idle: list[ClientConnection] = []
         self._settling: dict[ClientConnection, asyncio.TimerHandle] = {}
         self._outlasts_chunks: bool | None = None
@@ -132,7 +134,7 @@ class Pool:
             return ClientConnection(self, self._limits, self._deadlines)
 
         try:
-            protocol = await dial(
+            protocol = await self._make(
                 self._loop, self.target.address, make, self.target.upstream.timeouts.connect
             )
         except ProxyError as error:

@@ -8,14 +8,23 @@ from __future__ import annotations
 
 import json
 import re
+import zlib
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from proxy.core.clock import Clock
 
 KEEP_SECONDS = 3600.0
 _MAX_ENTRIES = 10_000
+_MAX_PLAIN_BYTES = 256 * 1024
 _WORD = re.compile(r"\w+")
-
+_PATH_MARKS = re.compile(r"[.\[\]]")
+_WINDOW_BITS: Mapping[bytes, int] = {
+    b"gzip": 16 + zlib.MAX_WBITS,
+    b"x-gzip": 16 + zlib.MAX_WBITS,
+    b"deflate": zlib.MAX_WBITS,
+}
 
 _UNSUPPORTED = (
     b"unsupported",
@@ -36,15 +45,19 @@ _UNSUPPORTED = (
 
 
 class Refusals:
-    """Refused parameters by upstream and model."""
+    """Refused parameters by upstream and model. May be read in other threads than the one that learns."""
 
     def __init__(self, clock: Clock, keep_seconds: float = KEEP_SECONDS) -> None:
         self._clock = clock
         self._keep_seconds = keep_seconds
-        self._until: dict[tuple[str, str], dict[str, float]] = {}
+        # Inner mappings are replaced, never changed.
+        self._until: OrderedDict[tuple[str, str], dict[str, float]] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._until)
 
     def known(self, upstream: str, model: str) -> frozenset[str]:
-        """Return the top-level parameters that must not be added for `model` at `upstream`."""
+        """Return the parameters that must not be added for `model` at `upstream`."""
         until = self._until.get((upstream, model))
         if until is None:
             return frozenset()
@@ -52,46 +65,82 @@ class Refusals:
         return frozenset(param for param, expiry in until.items() if expiry > now)
 
     def learn(self, upstream: str, model: str, param: str) -> None:
-        """Remember a refusal."""
-        if len(self._until) >= _MAX_ENTRIES and (upstream, model) not in self._until:
-            self._until.clear()
-        entry = self._until.setdefault((upstream, model), {})
-        entry[param] = self._clock.monotonic() + self._keep_seconds
+        """Remember a refusal for a while; what was learnt longest ago goes first when there is too much."""
+        now = self._clock.monotonic()
+        key = (upstream, model)
+        known = {name: expiry for name, expiry in self._until.get(key, {}).items() if expiry > now}
+        self._until[key] = known | {param: now + self._keep_seconds}
+        self._until.move_to_end(key)
+        oldest = next(iter(self._until))
+        # All are kept equally long, so the expired ones are the oldest.
+        while len(self._until) > _MAX_ENTRIES or max(self._until[oldest].values()) <= now:
+            del self._until[oldest]
+            oldest = next(iter(self._until))
 
 
-def refused_param(body: bytes, candidates: frozenset[str]) -> str | None:
-    """Return which of `candidates` a 400's body names, in `error.param` or in its message.
+def refused_param(
+    body: bytes, added: frozenset[str], inner: frozenset[str] = frozenset(), coding: bytes = b""
+) -> str | None:
+    """Return which name a refusal's body tells: a top-level parameter of `added`, or one deeper of `inner`.
 
-    OpenAI fills `param`, but not for fields that it does not know; compatible servers often only name the
-    field in the text, some in a text without `error` around it. A name that could be a plain word (`stop`)
-    must stand in quotes.
+    OpenAI fills `error.param`, but not for fields that it does not know; compatible servers often only name
+    the field in the text, some in a text without `error` around it, those on FastAPI in `loc`. A name that
+    could be a plain word (`stop`) must stand in quotes.
     """
-    try:
-        said: Any = json.loads(body)
-    except (ValueError, RecursionError):
-        return None
-    if not isinstance(said, dict):
+    said = _said(body, coding)
+    if said is None:
         return None
     error = said.get("error", said)
     if not isinstance(error, dict | str):
         return None
     param = error.get("param") if isinstance(error, dict) else None
     if isinstance(param, str) and param:
-        top_level = param.split(".")[0].split("[")[0]
-        return top_level if top_level in candidates else None
+        return _of_path([part for part in _PATH_MARKS.split(param) if part], added, inner)
     message = error if isinstance(error, str) else error.get("message", error.get("detail"))
+    if isinstance(message, dict):
+        message = message.get("detail")
+    if isinstance(message, list):
+        paths = (each.get("loc") for each in message if isinstance(each, dict))
+        found = (_of_path(path[1:], added, inner) for path in paths if isinstance(path, list))
+        return next((name for name in found if name is not None), None)
     if not isinstance(message, str):
         return None
-    return next((name for name in sorted(candidates) if _names(message, name)), None)
+    return next((name for name in sorted(added | inner) if _names(message, name)), None)
 
 
-def is_unsupported(body: bytes) -> bool:
-    """Tell whether a 400 says that a parameter is not taken at all, rather than that its value is wrong.
+def is_unsupported(body: bytes, coding: bytes = b"") -> bool:
+    """Tell whether a refusal says that a parameter is not taken at all, rather than that its value is wrong.
 
     Only the former may be remembered: a cap too large for one prompt is right for the next.
     """
-    text = body.lower()
+    text = _plain(body, coding).lower()
     return any(word in text for word in _UNSUPPORTED)
+
+
+def _of_path(path: Sequence[object], added: frozenset[str], inner: frozenset[str]) -> str | None:
+    """Return the name in a path to a field, such as `messages`, `0`, `prompt_cache_breakpoint`."""
+    if path and isinstance(path[0], str) and path[0] in added:
+        return path[0]
+    return next((part for part in path if isinstance(part, str) and part in inner), None)
+
+
+def _said(body: bytes, coding: bytes) -> dict[str, Any] | None:
+    try:
+        said: Any = json.loads(_plain(body, coding))
+    except (ValueError, RecursionError):
+        return None
+    return said if isinstance(said, dict) else None
+
+
+def _plain(body: bytes, coding: bytes) -> bytes:
+    """Return the text of an answer that may be compressed, as SDKs ask for; empty if it cannot be read."""
+    window_bits = _WINDOW_BITS.get(coding.strip().lower())
+    if window_bits is None:
+        return body
+    try:
+        return zlib.decompressobj(window_bits).decompress(body, _MAX_PLAIN_BYTES)
+    except zlib.error:
+        return b""
 
 
 def _names(message: str, candidate: str) -> bool:

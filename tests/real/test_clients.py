@@ -11,8 +11,6 @@ from tests.real.comparison import as_sent, differences, settled
 from tests.real.registry import CLIENTS, Client
 from tests.real.served import Setup, origin_of
 
-pytestmark = pytest.mark.filterwarnings("error")
-
 
 def _named(clients: list[Client]) -> list[object]:
     return [pytest.param(client, id=client.name) for client in clients]
@@ -43,3 +41,29 @@ def test_sees_the_same_of_llama(client: Client, llama_chat: Setup, home: Path) -
     direct = client.run("llama.cpp", llama_chat.server.url, home)
     through = client.run("llama.cpp", origin_of(llama_chat.everything), home)
     assert list(differences(settled(direct), settled(through))) == []
+
+
+def test_all_that_weir_adds_is_really_there(simulated: Setup) -> None:
+    """Or the comparisons above would compare nothing with nothing."""
+    body = b'{"model":"gpt-4o-mini","messages":[{"role":"user","content":"Hello"}],"stream":true}'
+    slow = (("x-sim-tokens", "4"), ("x-sim-token-ms", "120"))
+    simulated.recorder.take()
+    answer = simulated.everything.client().request("POST", "/v1/chat/completions", body, slow)
+    (sent,) = simulated.recorder.take()
+    assert b'"include_usage":true' in sent.body
+    assert b'"usage":{' not in answer.body
+    assert b": keep-alive" in answer.body
+    assert b": weir ttft_ms=" in answer.body
+
+
+def test_a_difference_is_seen() -> None:
+    direct = {
+        "said": [{"id": "chatcmpl-0000000a", "text": "left"}, {"id": "chatcmpl-0000000a", "created": 1}]
+    }
+    same = {"said": [{"id": "chatcmpl-0000000b", "text": "left"}, {"id": "chatcmpl-0000000b", "created": 2}]}
+    other = {
+        "said": [{"id": "chatcmpl-0000000b", "text": "right"}, {"id": "chatcmpl-0000000c", "created": 2}]
+    }
+    assert list(differences(settled(direct), settled(same))) == []
+    assert len(list(differences(settled(direct), settled(other)))) == 2
+    assert len(list(differences(settled(direct), settled({"said": []})))) == 1

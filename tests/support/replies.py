@@ -14,7 +14,7 @@ class Reply:
     """A `ResponseHandler`. `faults` are calls that came after the end; `on_head` runs with the head."""
 
     heads: list[ResponseHead] = field(default_factory=list)
-    body: bytes = b""
+    body: bytearray = field(default_factory=bytearray)
     events: list[str] = field(default_factory=list)
     faults: list[str] = field(default_factory=list)
     error: ProxyError | None = None

@@ -91,7 +91,8 @@ def apply(document: Document, config: Config, context: StepContext) -> Outcome:
         detail.append(("mode", "explicit"))
         added.append(OPTIONS_FIELD)
     if edited is not document:
-        return Outcome(edited, StepStatus.APPLIED, detail=tuple(detail), added=tuple(added))
+        inner = (request.mark.name,) if count and request.mark is not None else ()
+        return Outcome(edited, StepStatus.APPLIED, detail=tuple(detail), added=tuple(added), inner=inner)
     return skipped(document, _OWN_MARKS) if request.is_marked else unchanged(document)
 
 
