@@ -318,21 +318,24 @@ class ClientConnection(asyncio.Protocol):
                 UPSTREAM_CLOSED, "The upstream closed the connection in the middle of its answer."
             )
         message = "The upstream closed the connection without an answer."
-        may_have_begun = self._reader.has_begun or self._may_have_arrived()
-        never_arrived = is_orderly and not may_have_begun
-        retryable = never_arrived or (self.is_reused and not may_have_begun)
+        has_arrived = True if self._reader.has_begun else self._has_arrived()
+        never_arrived = is_orderly and has_arrived is False
+        retryable = never_arrived or (self.is_reused and not has_arrived)
         return ProxyError(UPSTREAM_CLOSED, message, retryable=retryable, never_arrived=never_arrived)
 
     def closed_before_use(self) -> ProxyError:
         """Return the failure of a connection that closed before a request could be sent."""
         return ProxyError(UPSTREAM_CLOSED, "The upstream closed the connection at once.", retryable=True)
 
-    def _may_have_arrived(self) -> bool:
+    def _has_arrived(self) -> bool | None:
+        """Tell whether the peer acknowledged any of the request; `None` where nobody knows."""
         if is_local(self.transport):
-            # Nobody acknowledges bytes here, and a peer that closed an idle socket was seen to.
+            # Nothing is acknowledged here, and a peer that closed an idle socket was seen to.
             return True
         acked = acknowledged_bytes(self.transport)
-        return acked is not None and self._baseline_bytes is not None and acked > self._baseline_bytes
+        if acked is None or self._baseline_bytes is None:
+            return None
+        return acked > self._baseline_bytes
 
     def _leave(self) -> None:
         self.is_closed = True
