@@ -70,9 +70,10 @@ def write_request_head(head: RequestHead, target: bytes, sender: Sender, body: B
     if body.replaced:
         not_copied = not_copied | body.replaced.keys()
     parts = [head.method, b" ", target, b" HTTP/1.1\r\n"]
-    for lower, name, value in head.headers:
+    for header in head.headers:
+        lower, name, value = header
         if lower in not_copied:
-            parts.append(_changed((lower, name, value), fields, sender, body))
+            parts.append(_changed(header, head.headers, sender, body))
         elif not lower.startswith(_OWN_PREFIX):
             parts += (name, b": ", value, b"\r\n")
     if b"host" not in fields:
@@ -88,21 +89,29 @@ def write_request_head(head: RequestHead, target: bytes, sender: Sender, body: B
     return b"".join(parts)
 
 
-def _changed(header: Header, fields: dict[bytes, bytes], sender: Sender, body: BodyPlan) -> bytes:
-    """Return what takes the place of a header that is not copied; empty for most."""
+def _changed(header: Header, headers: list[Header], sender: Sender, body: BodyPlan) -> bytes:
+    """Return what takes the place of a header that is not copied; empty for most.
+
+    Of a header that came several times the last one is replaced, and the others are dropped.
+    """
     lower, name, value = header
     if lower == b"host":
         return b"%b: %b\r\n" % (name, sender.host)
     if lower == b"content-length":
         return b"%b: %d\r\n" % (name, body.length_bytes) if body.length_bytes is not None else body.framing
     if lower == b"transfer-encoding":
-        return body.framing if value is fields[lower] else b""
+        return body.framing
     if lower in body.replaced:
         replacement = body.replaced[lower]
-        is_last = value is fields[lower]
-        return b"%b: %b\r\n" % (name, replacement) if replacement is not None and is_last else b""
-    if sender.credential is not None and lower == sender.credential[0] and value is fields[lower]:
+        if replacement is None or not _is_last(header, headers):
+            return b""
+        return b"%b: %b\r\n" % (name, replacement)
+    if sender.credential is not None and lower == sender.credential[0] and _is_last(header, headers):
         return b"%b: %b\r\n" % (name, sender.credential[2])
     if body.keeps_upgrade and lower in (b"connection", b"upgrade"):
         return b"%b: %b\r\n" % (name, value)
     return b""
+
+
+def _is_last(header: Header, headers: list[Header]) -> bool:
+    return next(each for each in reversed(headers) if each[0] == header[0]) is header
