@@ -46,7 +46,7 @@ def _decision_lines(
     steps: tuple[StepReport, ...],
 ) -> str:
     """Return what recurs from request to request: who decided what, and why."""
-    lines = f"x-weir-route: {quote(route, safe=_SAFE)}\r\n" if route else ""
+    lines = f"x-weir-route: {quote(route, _SAFE, errors='replace')}\r\n" if route else ""
     if policy_version:
         lines += f"x-weir-policy: {policy_version}\r\n"
     if urgency is not None:
@@ -98,6 +98,19 @@ def timing_comment(exchange: Exchange) -> bytes:
 
 
 _SAFE = "-_.~:/ "
+_LARGEST_INTEGER = 999_999_999_999_999
+"""Of structured fields (RFC 9651 section 3.3.1)."""
+_LONGEST_NUMBER_CHARS = 32
+_UNQUOTED = "".join(chr(code) for code in range(0x20, 0x7F) if chr(code) not in '%"\\')
+
+
+def _integer(value: int) -> str:
+    """Return an RFC 9651 integer; what is beyond them, which a caller may write, as a string cut short."""
+    if -_LARGEST_INTEGER <= value <= _LARGEST_INTEGER:
+        return str(value)
+    return f'"{str(value)[:_LONGEST_NUMBER_CHARS]}"'
+
+
 _KEY = re.compile(r"[a-z*][a-z0-9_.*-]*")
 _NO_KEY = re.compile(r"[^a-z0-9_.*-]")
 
@@ -105,7 +118,7 @@ _NO_KEY = re.compile(r"[^a-z0-9_.*-]")
 def _string(text: str) -> str:
     """Return an RFC 9651 string. What is not printable ASCII is percent-encoded."""
     if not text.isascii() or not text.isprintable():
-        text = quote(text, safe="".join(chr(code) for code in range(0x20, 0x7F) if chr(code) not in '%"\\'))
+        text = quote(text, _UNQUOTED, errors="replace")
     if '"' in text or "\\" in text:
         text = text.replace("\\", "\\\\").replace('"', '\\"')
     return f'"{text}"'
@@ -125,7 +138,7 @@ def _step(report: StepReport) -> str:
     if report.status is not StepStatus.APPLIED:
         words.append(report.status.value)
     for key, value in report.detail:
-        words.append(f"{_key(key)}={value if isinstance(value, int) else _string(value)}")
+        words.append(f"{_key(key)}={_integer(value) if isinstance(value, int) else _string(value)}")
     if report.reason:
         words.append(f"reason={_string(report.reason)}")
     return ";".join(words)

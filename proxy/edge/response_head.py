@@ -36,7 +36,8 @@ def write_response_head(
     keeps_length = framing is Framing.LENGTH or framing is Framing.NONE
     dropped = _DROPPED if keeps_length else _DROPPED_WITH_LENGTH
     if b"connection" in head.fields:
-        dropped = dropped | connection_options(head.fields, head.headers)
+        # The length is the caller's only way to see where the body ends, whoever calls it a hop's.
+        dropped = dropped | (connection_options(head.fields, head.headers) - {b"content-length"})
     parts = [b"HTTP/1.1 %d " % head.status, head.reason, b"\r\n"]
     for lower, name, value in head.headers:
         if lower not in dropped:

@@ -9,6 +9,7 @@ from typing import Any
 
 from proxy.core.decision import Urgency
 from proxy.dialects import dialect_for_path
+from proxy.dialects.conversation import conversation_fields
 from proxy.dialects.dialect import Dialect
 from proxy.dialects.question import TURN_FIELDS
 from proxy.dialects.system_text import has_system_text
@@ -19,6 +20,7 @@ from proxy.policy.lane import SHORTEST_HOLD_SECONDS
 from proxy.policy.model import Match, PolicySet, Route, TokenRange
 from proxy.policy.values import looks_like_regexp
 from proxy.steps.add_stop import Config as AddStop
+from proxy.steps.dedupe_context import Config as DedupeContext
 
 _MOST_STOPS = 4
 """What the chat and completions APIs take; a route without a known path is judged by it."""
@@ -32,6 +34,9 @@ _NEEDED: Mapping[str, tuple[Callable[[Dialect], Any], str]] = {
     "add_stop": (lambda dialect: dialect.stop_field, "stop sequences"),
     "shape_output": (lambda dialect: has_system_text(dialect.name), "answer to shape"),
     "choose_model": (lambda dialect: dialect.name in TURN_FIELDS, "choice of model"),
+    "trim_history": (conversation_fields, "conversation"),
+    "dedupe_context": (lambda dialect: dialect.name in TURN_FIELDS, "passages to read"),
+    "align_prefix": (lambda dialect: has_system_text(dialect.name), "system text"),
 }
 """What a step needs of an API shape to have any effect there."""
 
@@ -44,6 +49,7 @@ def report_oddities(policies: PolicySet, routes: Sequence[Located[Route]], findi
         _report_patterns(route.match, located.mark, path, findings)
         _report_case(route.match, located.mark, path, findings)
         _report_steps(route, located.mark, path, findings)
+        _report_order(route, located.mark, path, findings)
         _report_twice(route, located.mark, path, findings)
         _report_stops(route, located.mark, path, findings)
         _report_lanes(route, located.mark, path, findings)
@@ -131,6 +137,16 @@ def _report_stops(route: Route, mark: Mark, path: str, findings: FindingList) ->
         if any(_ESCAPE.search(sequence) for sequence in sequences):
             problem = "a stop sequence has a backslash and a letter in it, not a line break or a tab"
             findings.warn(mark, f"{path}.steps", problem, 'write "\\n" in double quotes')
+
+
+def _report_order(route: Route, mark: Mark, path: str, findings: FindingList) -> None:
+    """Warn where a passage may go because it was seen in a turn that goes afterwards."""
+    names = [bound.step.name for bound in route.steps]
+    for index, bound in enumerate(route.steps):
+        is_across = isinstance(bound.config, DedupeContext) and bound.config.scope == "all"
+        if is_across and "trim_history" in names[index:]:
+            problem = "dedupe_context takes what trim_history drops after it for seen: put trim_history first"
+            findings.warn(mark, f"{path}.steps", problem)
 
 
 def _report_steps(route: Route, mark: Mark, path: str, findings: FindingList) -> None:

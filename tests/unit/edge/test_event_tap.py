@@ -1,4 +1,4 @@
-"""Streams on their way through: whatever the cuts, the same bytes go on and the same things are understood."""
+"""Streams on their way through: whatever the cuts, the same bytes go on and the same is understood."""
 
 from __future__ import annotations
 
@@ -67,8 +67,8 @@ def fed(tap: EventTap, pieces: list[bytes]) -> bytes:
 
 
 def understood(tap: EventTap) -> dict[str, Any]:
-    names = ("has_content", "has_events", "has_error", "is_terminal", "finish_reason", "finished_choices", "usage")
-    return {name: getattr(tap, name) for name in names}
+    names = "has_content has_events has_error is_terminal finish_reason finished_choices usage"
+    return {name: getattr(tap, name) for name in names.split()}
 
 
 # --- bytes --------------------------------------------------------------------------------------------------

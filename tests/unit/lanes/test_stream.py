@@ -295,7 +295,10 @@ def refusing(body: bytes, times: int = 1) -> Script:
 
 def rewrite(original: bytes | None = PLAIN) -> Rewrite:
     return Rewrite(
-        "m", frozenset({"max_tokens"}), lambda param: b'{"without":"%b"}' % param.encode(), original
+        "m",
+        frozenset({"max_tokens"}),
+        lambda params: b'{"without":"%b"}' % " ".join(params).encode(),
+        original,
     )
 
 
@@ -323,13 +326,13 @@ def test_another_refusal_is_answered_with_what_the_caller_wrote() -> None:
     run(test())
 
 
-def test_the_second_refusal_is_the_callers_to_see() -> None:
+def test_what_did_not_help_is_followed_by_what_the_caller_wrote() -> None:
     async def test() -> None:
-        async with bench(refusing(UNSUPPORTED, times=2)) as on:
+        async with bench(refusing(UNSUPPORTED, times=3)) as on:
             reply = await on.answered(rewrite=rewrite())
             assert reply.heads[0].status == 400
-            assert reply.body == UNSUPPORTED
-            assert len(on.bodies) == 2
+            assert reply.body == UNSUPPORTED, "the refusal of that is the caller's to see"
+            assert on.bodies == [BODY, b'{"without":"max_tokens"}', PLAIN]
             assert on.refusals.known("up", "m") == frozenset(), "it did not help"
 
     run(test())

@@ -108,6 +108,21 @@ def test_steps_on_an_unknown_api_are_pointed_out(problems: Problems) -> None:
             "/v1/moderations",
             "choose_model does nothing on /v1/moderations: that API has no choice of model",
         ),
+        (
+            "trim_history: {budget: 5}",
+            "/v1/completions",
+            "trim_history does nothing on /v1/completions: that API has no conversation",
+        ),
+        (
+            "dedupe_context: {top_k: 3}",
+            "/v1/embeddings",
+            "dedupe_context does nothing on /v1/embeddings: that API has no passages to read",
+        ),
+        (
+            "align_prefix: {one_shot: true}",
+            "/v1/completions",
+            "align_prefix does nothing on /v1/completions: that API has no system text",
+        ),
     ],
 )
 def test_steps_without_meaning_for_an_api_are_pointed_out(
@@ -116,6 +131,20 @@ def test_steps_without_meaning_for_an_api_are_pointed_out(
     text = f"version: 1\nroutes: [{{name: r, match: {{path: {path}}}, steps: [{{{step}}}]}}]\n"
     assert [finding.problem for finding in check([write(text)], {})] == [said]
     assert check([write(text.replace(path, "/v1/chat/completions"))], {}) == []
+
+
+def test_trimming_after_passages_were_compared_is_pointed_out(write: Write) -> None:
+    def said(*steps: str) -> list[str]:
+        listed = ", ".join(f"{{{step}}}" for step in steps)
+        path = write(f"version: 1\nroutes: [{{name: r, match: {{path: /v1/messages}}, steps: [{listed}]}}]\n")
+        return [finding.problem for finding in check([path], {})]
+
+    trim, everything = "trim_history: {budget: 5}", "dedupe_context: {scope: all}"
+    assert said(trim, everything) == []
+    assert said("dedupe_context: {scope: last_user}", trim) == []
+    assert said(everything, "cap_output: {max: 5}", trim) == [
+        "dedupe_context takes what trim_history drops after it for seen: put trim_history first"
+    ]
 
 
 def test_sections_without_effect_are_pointed_out(problems: Problems) -> None:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from random import Random
 from typing import Any
 
 import pytest
@@ -13,9 +14,14 @@ from proxy.dialects.chat import CHAT
 from proxy.dialects.completions import COMPLETIONS
 from proxy.dialects.messages import MESSAGES
 from proxy.dialects.responses import RESPONSES
+from proxy.sim.chat_rules import check_messages
+from proxy.sim.messages_rules import check_messages_request
+from proxy.sim.responses_rules import check_responses
 from proxy.steps.align_prefix import STEP, Config, apply
 from proxy.steps.step import Outcome, StepContext
 from proxy.tokens.fixed import FixedCounter
+from tests.support.conversations import FIELDS, conversation
+from tests.support.legality import problems
 from tests.unit.steps.contexts import body
 
 DATE = "Today is 2026-11-30."
@@ -403,6 +409,47 @@ def test_the_callers_own_options_win() -> None:
 
 def test_a_short_one_shot_is_cached_nowhere() -> None:
     assert run(chat(HI), one_shot=True).status is StepStatus.UNCHANGED
+
+
+# --- legality ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "dialect", "model", "provider"),
+    [
+        ("chat", CHAT, "gpt-5.6-sol", "openai"),
+        ("chat", CHAT, "gpt-4o", "openai"),
+        ("responses", RESPONSES, "gpt-5.6-sol", "openai"),
+        ("messages", MESSAGES, "claude-sonnet-5", "anthropic"),
+    ],
+)
+def test_whatever_is_moved_and_marked_a_conversation_stays_legal(
+    name: str, dialect: Dialect, model: str, provider: str
+) -> None:
+    applied = 0
+    for seed in range(200):
+        request = json.loads(conversation(name, Random(seed)))
+        request["model"] = model
+        if name == "messages":
+            request["system"] = f"{DATE}\n{LONG}"
+            request["max_tokens"] = 5
+        else:
+            request[FIELDS[name]].insert(0, {"role": "developer", "content": f"{DATE}\n{LONG}"})
+            request[FIELDS[name]].insert(0, {"role": "system", "content": "It is 18:05"})
+        raw = json.dumps(request).encode()
+        expected = problems(name, raw)
+        outcome = run(Document.parse(raw), dialect, model, provider, volatile=("date", "time"))
+        sent = outcome.document.to_bytes()
+        assert problems(name, sent) == expected
+        assert sent.count(b'"cache_control"') + sent.count(b'"prompt_cache_breakpoint"') <= 4
+        if name == "messages":
+            check_messages_request(json.loads(sent), {"anthropic-version": "2023-06-01", "x-api-key": "k"})
+        elif name == "responses":
+            check_responses(json.loads(sent))
+        elif "summary" not in {item["role"] for item in request["messages"]}:
+            check_messages(json.loads(sent))
+        applied += outcome.status is StepStatus.APPLIED
+    assert applied > 150
 
 
 # --- bounds ------------------------------------------------------------------------------------------------

@@ -125,3 +125,66 @@ def test_a_parameter_is_told_however_servers_say_it(said: Any, named: str | None
     raw = json.dumps(said).encode()
     assert refused_param(raw, ADDED) == named
     assert refused_param(gzip.compress(raw), ADDED, coding=b"gzip") == named
+
+
+INNER = frozenset({"prompt_cache_breakpoint"})
+
+
+@pytest.mark.parametrize(
+    ("said", "named"),
+    [
+        (
+            {"error": {"param": "messages[0].content[1].prompt_cache_breakpoint"}},
+            "prompt_cache_breakpoint",
+        ),
+        (
+            {"error": {"message": "Unknown parameter: 'input[0].content[0].prompt_cache_breakpoint'."}},
+            "prompt_cache_breakpoint",
+        ),
+        (
+            {"detail": [{"loc": ["body", "messages", 0, "content", 0, "prompt_cache_breakpoint"]}]},
+            "prompt_cache_breakpoint",
+        ),
+        ({"detail": [{"loc": ["body", "messages", 0]}, {"loc": ["body", "max_tokens"]}]}, "max_tokens"),
+        ({"message": {"detail": [{"loc": ["body", "stop"]}]}}, "stop"),
+        ({"detail": [{"loc": ["body", "metadata", "stop"]}]}, None),
+        ({"detail": [{"loc": "stop"}, 7]}, None),
+        ({"error": {"param": "messages[0].content"}}, None),
+    ],
+)
+def test_members_deep_inside_are_told_apart_from_parameters(said: Any, named: str | None) -> None:
+    assert refused_param(json.dumps(said).encode(), ADDED, INNER) == named
+
+
+@pytest.mark.parametrize(
+    ("message", "expected"),
+    [
+        ("Unsupported parameter: 'stop' is not supported with this model.", True),
+        ("Extra inputs are not permitted", True),
+        ("Unknown parameter: 'x'.", True),
+        ("max_tokens is too large: 9999", False),
+        ("Invalid value for 'stop'", False),
+    ],
+)
+def test_only_what_is_not_taken_at_all_is_worth_remembering(message: str, expected: bool) -> None:
+    raw = json.dumps({"error": {"message": message}}).encode()
+    assert is_unsupported(raw) is expected
+    assert is_unsupported(gzip.compress(raw), b"gzip") is expected
+
+
+def test_what_was_asked_before_does_not_change() -> None:
+    """Other threads look while the event loop learns."""
+    refusals = Refusals(ManualClock())
+    refusals.learn("up", "m", "stop")
+    known = refusals.known("up", "m")
+    refusals.learn("up", "m", "max_tokens")
+    assert known == {"stop"}
+
+
+def test_what_has_expired_takes_no_room() -> None:
+    clock = ManualClock()
+    refusals = Refusals(clock)
+    refusals.learn("up", "m", "stop")
+    clock.advance(KEEP_SECONDS + 1)
+    refusals.learn("up", "x", "stop")
+    assert len(refusals) == 1
