@@ -15,7 +15,7 @@ UV := uv==0.13.8
 # Named after this folder: a .venv that was copied along with its folder points elsewhere and is made anew.
 STAMP := $(VENV)/.installed-$(shell printf '%s' '$(CURDIR)' | cksum | cut -d' ' -f1)
 
-.PHONY: help setup run test real real-codex check format schema golden bench savings lock clean
+.PHONY: help setup run test real real-codex check format schema golden bench soak savings lock clean
 
 help: ## Show this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -69,6 +69,10 @@ golden: setup ## Write what tests/golden expects anew (ARGS='cap_*' for some); r
 
 bench: setup ## Measure Weir beside nginx on one core (ARGS='--quick' for a short run)
 	@$(BIN)/python -m tests.perf.bench $(ARGS)
+
+soak: setup ## The long forms of the chaos and accumulation tests: some minutes (WEIR_CHAOS_SEED=… for other runs)
+	@WEIR_CHAOS_CALLERS=6000 WEIR_ACCUMULATION_STREAMS=50000 $(BIN)/python -m pytest -s --timeout 900 \
+		tests/functional/test_chaos.py tests/functional/test_accumulation.py $(ARGS)
 
 savings: setup ## Measure what each step brings, against the simulated provider (ARGS=--json)
 	@$(BIN)/python -m tests.perf.savings $(ARGS)

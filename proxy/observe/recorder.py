@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 
 from proxy.core.clock import Clock
 from proxy.core.decision import LaneDecision, StepReport
@@ -15,6 +16,7 @@ from proxy.observe.metrics import OTHER, Metrics, observe_into
 
 _log = logging.getLogger("weir")
 _CAP_REASONS = frozenset({"length", "max_tokens", "max_output_tokens", "incomplete"})
+_FIGURE = re.compile(r"\d[\d.]*(?:e[+-]?\d+)?")
 _MAX_SERIES = 4_096
 
 
@@ -43,7 +45,9 @@ class _Series:
                 self.decisions.clear()
             cells = [self._metrics.counter(m.STEPS, (step.name, step.status.value)) for step in steps]
             if lane is not None and self._route:
-                cells.append(self._metrics.counter(m.LANES, (lane.value.value, lane.reason)))
+                # Figures in reasons come from callers: their deadline, their patience.
+                reason = _FIGURE.sub("#", lane.reason)
+                cells.append(self._metrics.counter(m.LANES, (lane.value.value, reason)))
             self.decisions[key] = cells
         return cells
 

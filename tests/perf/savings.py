@@ -65,6 +65,21 @@ def workloads() -> Iterator[Workload]:
         tuple(_chat([system, *turns, question | {"content": f"Question {n}: why?"}]) for n in range(3)),
     )
     yield Workload(
+        "dedupe_context",
+        "retrieved passages, most of them twice",
+        "dedupe_context: {min_chars: 80}",
+        tuple(_chat([system, question | {"content": _sources(n)}]) for n in range(3)),
+    )
+    yield Workload(
+        "align_prefix",
+        "a date before long instructions, which the provider caches otherwise",
+        'align_prefix: {volatile: ["Today is *"]}',
+        tuple(
+            _chat([system | {"content": f"Today is day {n}.\n" + "Be exact. " * 900}, question])
+            for n in range(6)
+        ),
+    )
+    yield Workload(
         "cap_output",
         "nobody set a limit, the model would write 200 tokens",
         "cap_output: {default: 60}",
@@ -84,6 +99,12 @@ def workloads() -> Iterator[Workload]:
         "choose_model: [{when: {tokens: {max: 2000}}, model: gpt-4o-mini}]",
         (_chat([system, question]),) * 2,
     )
+
+
+def _sources(number: int) -> str:
+    passages = [f"Source {n % 4}: " + f"Fact {n % 4} about weirs. " * 30 for n in range(12)]
+    listed = "\n\n".join(f"[{place}] {text}" for place, text in enumerate(passages, 1))
+    return f"{listed}\n\nQuestion {number}: what is a weir?"
 
 
 def _chat(messages: list[dict[str, Any]]) -> dict[str, Any]:

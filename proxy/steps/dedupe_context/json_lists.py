@@ -23,7 +23,7 @@ _MOST_ARRAYS = 64
 _READER = json.JSONDecoder()
 _HIGHEST_SCORE = 1e300
 # One search of a compiled pattern holds the interpreter, so long texts are searched in pieces.
-_PIECE_CHARS = 65_536
+_PIECE_CHARS = 32_768
 _LONGEST_INDENT = 256
 
 _TEXTS = ("text", "content", "page_content", "passage", "chunk", "chunk_text", "snippet", "body", "document")

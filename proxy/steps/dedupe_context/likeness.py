@@ -146,8 +146,10 @@ class Seen:
 
 
 def _squeezed(passage: Passage) -> str:
-    """Return a text with its whitespace made one; as it is where whitespace may mean something."""
-    return passage.text.strip() if passage.is_exact else " ".join(passage.text.split())
+    """Return a text with its whitespace made one; as it is where that may mean something, or takes long."""
+    if passage.is_exact or len(passage.text) > LONGEST_NEAR_CHARS:
+        return passage.text.strip()
+    return " ".join(passage.text.split())
 
 
 def _words(text: str) -> list[str]:

@@ -34,7 +34,7 @@ _SCORE = re.compile(
 _SCORE_WORDS = ("score", "relevance", "similarity")
 _SCORE_WITHIN_CHARS = 200
 # One search of a compiled pattern holds the interpreter, so long texts are searched in pieces.
-_PIECE_CHARS = 65_536
+_PIECE_CHARS = 32_768
 
 
 class Found(msgspec.Struct, frozen=True):
