@@ -100,6 +100,19 @@ def workloads() -> Iterator[Workload]:
         (_chat([system, question]),) * 2,
     )
 
+    yield Workload(
+        "shape_output",
+        "a standing instruction; the simulated model does not heed it, so this shows only what it costs",
+        'shape_output: {terse: "Answer in at most two sentences."}',
+        (_chat([system, question]),) * 2,
+    )
+    yield Workload(
+        "set_params",
+        "three choices asked for where one is read",
+        "set_params: {n: {max: 1}}",
+        (_chat([system, question]) | {"n": 3},) * 2,
+    )
+
 
 def _sources(number: int) -> str:
     passages = [f"Source {n % 4}: " + f"Fact {n % 4} about weirs. " * 30 for n in range(12)]

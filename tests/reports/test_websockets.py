@@ -15,7 +15,7 @@ import aiohttp
 import pytest
 from aiohttp import web
 
-from tests.support.chat import chat_policy
+from tests.support.chat import CHAT, CHAT_STREAM, PATH, chat_policy
 from tests.support.raw_client import RawAnswer, RawClient
 from tests.support.raw_upstream import Call, RawUpstream
 from tests.support.websocket import (
@@ -355,3 +355,22 @@ def test_websocket_libraries_on_both_sides_work_through_weir(tmp_path: Path) -> 
 
     protocol, text, data, code, reason = asyncio.run(run())
     assert (protocol, text, data, code, reason) == ("realtime", large, b"\x00\xff", 4001, "as you wish")
+
+
+# B80
+@pytest.mark.parametrize(
+    "policies", [None, chat_policy("heartbeat: 50ms"), EVERYTHING], ids=["unmatched", "heartbeat", "matched"]
+)
+@pytest.mark.parametrize("body", [CHAT, CHAT_STREAM], ids=["unary", "stream"])
+def test_a_switch_of_protocols_that_nobody_asked_for_is_no_answer(
+    tmp_path: Path, policies: str | None, body: bytes
+) -> None:
+    def script(call: Call) -> None:
+        call.send(switching(None) + b"\x81\x02hi")
+        call.wait_for_close(2)
+
+    with RawUpstream(script) as upstream, weir(tmp_path, upstream.url, policies) as proxy:
+        answer = proxy.client().request("POST", PATH, body)
+        (record,) = proxy.log(1)
+        assert proxy.call(lambda: len(proxy.app.service.tunnels)) == 0
+    assert (answer.status, record["error"]) == (502, "upstream_protocol_error")
