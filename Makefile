@@ -70,7 +70,7 @@ golden: setup ## Write what tests/golden expects anew (ARGS='cap_*' for some); r
 bench: setup ## Measure Weir beside nginx on one core (ARGS='--quick' for a short run)
 	@$(BIN)/python -m tests.perf.bench $(ARGS)
 
-soak: setup ## The long forms of the chaos and accumulation tests: some minutes (WEIR_CHAOS_SEED=… for other runs)
+soak: setup ## The long forms of the chaos and accumulation tests: some minutes (WEIR_CHAOS_SEED=… repeats a run)
 	@WEIR_CHAOS_SEED="$${WEIR_CHAOS_SEED:-$$RANDOM}" WEIR_CHAOS_CALLERS=6000 WEIR_ACCUMULATION_STREAMS=50000 \
 		timeout --kill-after=10 1200 $(BIN)/python -m pytest -q -s \
 		tests/functional/test_chaos.py tests/functional/test_accumulation.py $(ARGS)

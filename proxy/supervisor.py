@@ -104,6 +104,9 @@ class Supervisor:
         found: list[Snapshot] = []
         async with self._asking:
             for worker in self._workers:
+                if not worker.is_ready:
+                    # What it says first is that it is ready; an answer must not be taken for that.
+                    continue
                 try:
                     answer = await worker.ask(_MEASURE)
                 except (TimeoutError, EOFError, OSError) as problem:

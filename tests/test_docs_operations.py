@@ -96,7 +96,10 @@ def test_every_field_of_the_access_log_is_documented_in_order_with_its_unit() ->
         ("head not complete", f"{ServerLimits().header_seconds:g} s"),
         ("silence within a body", f"{ServerLimits().body_seconds:g} s"),
         ("silence between requests", f"{ServerLimits().keep_alive:g} s"),
-        ("caller that takes nothing", f"{ServerLimits().write_stall:g} s"),
+        (
+            "caller that takes nothing; either side of a websocket that does",
+            f"{ServerLimits().write_stall:g} s",
+        ),
         (
             "answer's status line and headers",
             f"{ClientLimits().head_bytes // KIB} KiB, {ClientLimits().header_count} headers",

@@ -38,6 +38,7 @@ _UNSUPPORTED = (
     b"not allowed",
     b"extra_forbidden",
     b"extra inputs",
+    b"extra field",
     b"invalid parameter",
     b"not recognized",
     b"no such",

@@ -115,6 +115,16 @@ REQUESTS = [
     Asked(chat(model="llama-3")),
     Asked(chat("Is this contract fine?")),
     Asked(chat("word " * 2000)),
+    *(
+        Asked(chat("hello"), headers={name: value})
+        for name, value in (
+            ("x-job", "classify"),
+            ("x-app", "long-instructions"),
+            ("x-app", "handbook"),
+            ("x-app", "research"),
+            ("x-app", "tickets"),
+        )
+    ),
 ]
 
 

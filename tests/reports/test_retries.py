@@ -214,10 +214,12 @@ def check_error(answer: RawAnswer, status: int, code: str) -> None:
 
 
 def closed_port() -> int:
-    """Return a port where nobody listens."""
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port: int = listener.getsockname()[1]
-        return port
+    """Return a port where nobody listens, nor will: it is held for as long as the process lives."""
+    held = socket.socket()
+    held.bind(("127.0.0.1", 0))
+    port: int = held.getsockname()[1]
+    held.detach()
+    return port
 
 
 UNRESOLVABLE = ".".join(["label-that-makes-the-name-longer-than-names-can-be"] * 6)
