@@ -58,6 +58,7 @@ def decode_body(body: bytes, coding: bytes, max_bytes: int) -> bytes:
         except ProxyError:
             raise
         except Exception:
+            # Each decoder has error types of its own, two of them in packages that may not be there.
             raise ProxyError(INVALID_BODY, "The request body is not valid in its content coding.") from None
     return body
 
