@@ -113,9 +113,9 @@ class ResponsesDialect(PlainDialect):
         makes the official SDKs raise. Both are written.
         """
         error = {"type": "upstream_error", "code": code, "message": message, "param": None}
-        event = {"type": "error", "code": code, "message": message, "param": None}
+        event: dict[str, object] = {"type": "error", "code": code, "message": message, "param": None}
         if sequence_number is not None:
-            event |= {"sequence_number": sequence_number}  # type: ignore[dict-item]
+            event["sequence_number"] = sequence_number
         return b"event: error\ndata: " + compact_json({**event, "error": error}) + b"\n\n"
 
     def waits_for_person(self, document: Document) -> str | None:
