@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from proxy.core.clock import SystemClock
+from proxy.core.decision import Lane
 from proxy.core.upstream import Upstream
 from proxy.edge.admin import Admin
 from proxy.edge.listener import Listener
@@ -19,6 +20,7 @@ from proxy.edge.service import EdgeService
 from proxy.http.deadlines import Deadlines
 from proxy.http.limits import ClientLimits, ServerLimits
 from proxy.http.tls import server_context
+from proxy.lanes.coalesce.lane import CoalesceLane
 from proxy.lanes.stream import StreamLane
 from proxy.observe import catalogue
 from proxy.observe.access_log import AccessLog
@@ -29,6 +31,7 @@ from proxy.observe.recorder import Recorder
 from proxy.pipeline import Pipeline
 from proxy.policy.builtin import builtin_upstream
 from proxy.policy.findings import Finding, PolicyErrors
+from proxy.policy.lane import LaneCapabilities
 from proxy.policy.load import read
 from proxy.policy.model import PolicySet
 from proxy.policy.reload import PolicyWatcher
@@ -106,13 +109,14 @@ class App:
             settings.policies, environment, fallback_upstream(settings), self._report, policies
         )
         self._recorder.models = policies.models
+        stream = StreamLane(self._loop, self._clock, self._refusals)
         self.service = EdgeService(
             self._loop,
             self._clock,
             self._deadlines,
             _server_limits(settings),
             self._recorder,
-            StreamLane(self._loop, self._clock, self._refusals),
+            {Lane.STREAM: stream, Lane.COALESCE: CoalesceLane(self._loop, self._clock, stream)},
             routing,
         )
         self.is_ready = False
@@ -128,6 +132,7 @@ class App:
             policies,
             self._counter,
             self._clock,
+            LaneCapabilities(coalesce=True),
             refusals=self._refusals.known,
             prices=self._prices,
             prefixes=self._prefixes,

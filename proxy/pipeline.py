@@ -6,6 +6,7 @@ Everything here is synchronous and pure but for the clock; carrying the request 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import msgspec
 
@@ -311,7 +312,10 @@ class Pipeline:
         self, route: Route, request: Request, read: _Read, document: Document | None, urgency: UrgencyDecision
     ) -> LaneDecision:
         if urgency.value is Urgency.INTERACTIVE:
-            return choose_lane(urgency.value, _INTERACTIVE_FACTS, self._capabilities)
+            facts = _INTERACTIVE_FACTS
+            if route.coalesce is not None and read.dialect is not None:
+                facts = replace(facts, endpoint=read.dialect.name, coalesce=True)
+            return choose_lane(urgency.value, facts, self._capabilities)
         header = request.header
         deadline = answer_deadline(route, header(DEADLINE_HEADER), self._clock.wall())
         facts = LaneFacts(
@@ -322,6 +326,7 @@ class Pipeline:
             batch=route.batch is not None,
             deadline_seconds=deadline.seconds,
             patience_seconds=caller_patience_seconds(route, header),
+            coalesce=route.coalesce is not None,
         )
         return choose_lane(urgency.value, facts, self._capabilities)
 

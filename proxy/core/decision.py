@@ -29,6 +29,32 @@ class Lane(Enum):
     __hash__ = object.__hash__
 
 
+class Strategy(Enum):
+    """How the coalesce lane carries requests together."""
+
+    MERGE = "merge"
+    SHARE = "share"
+    SAMPLE = "sample"
+    WARM = "warm"
+    PACE = "pace"
+
+    # Members are singletons; the inherited hash costs a Python call on the path of every request.
+    __hash__ = object.__hash__
+
+
+class ClosedBy(Enum):
+    """Why a pool left: nothing was in flight, the call before it returned, a bound was met, or a shutdown."""
+
+    IDLE = "idle"
+    RETURNED = "returned"
+    MAX_WAIT = "max_wait"
+    FULL = "full"
+    SHUTDOWN = "shutdown"
+
+    # Members are singletons; the inherited hash costs a Python call on the path of every request.
+    __hash__ = object.__hash__
+
+
 class StepStatus(Enum):
     """What a step did to a request."""
 
@@ -54,6 +80,19 @@ class LaneDecision(msgspec.Struct, frozen=True):
 
     value: Lane
     reason: str
+
+
+class Pooled(msgspec.Struct, frozen=True):
+    """How the coalesce lane carried a request: with how many callers in one micro-batch, and what closed it.
+
+    `size` counts the callers, this one included. `is_leader` is true for the one whose request (or whose
+    place in the merged one) made the upstream call; a call saved is counted for every other.
+    """
+
+    strategy: Strategy
+    size: int
+    closed_by: ClosedBy
+    is_leader: bool
 
 
 class StepReport(msgspec.Struct, frozen=True):

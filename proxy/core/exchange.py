@@ -5,7 +5,7 @@ Each field has one writer, named in its comment. Moments are monotonic seconds, 
 
 from __future__ import annotations
 
-from proxy.core.decision import LaneDecision, StepReport, UrgencyDecision
+from proxy.core.decision import LaneDecision, Pooled, StepReport, UrgencyDecision
 from proxy.core.usage import Usage
 
 
@@ -29,6 +29,7 @@ class Exchange:
         "overhead_seconds",
         "path",
         "policy_version",
+        "pooled",
         "queue_seconds",
         "read_at",
         "request_bytes",
@@ -78,6 +79,7 @@ class Exchange:
         self.upstream = ""
         self.connect_seconds = 0.0
         self.queue_seconds = 0.0
+        self.pooled: Pooled | None = None
         self.sent_at = 0.0
         self.retries = 0
         self.taken_back: tuple[str, ...] = ()

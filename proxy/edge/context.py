@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from typing import Protocol
 
 from proxy.core.clock import Clock
+from proxy.core.decision import Lane
 from proxy.core.exchange import Exchange
 from proxy.http.deadlines import Deadlines
 from proxy.http.limits import ServerLimits
-from proxy.lanes.lane import Lane
+from proxy.lanes.lane import Lane as LanePort
 from proxy.observe.recorder import Recorder
 from proxy.pipeline import Pipeline
 from proxy.policy.model import Route
@@ -52,7 +54,7 @@ class HandlerContext(Protocol):
     limits: ServerLimits
     routing: Routing
     recorder: Recorder
-    stream_lane: Lane
+    lanes: Mapping[Lane, LanePort]
     tunnels: set[asyncio.Transport]
 
     def next_request_id(self) -> str:

@@ -262,7 +262,8 @@ class ExchangeHandler:
         exchange.lane = decision.lane
         answer = Answer(self._connection, self._head, exchange)
         self._relay = Relay(self._context, self, answer, exchange, decision)
-        call = self._context.stream_lane.carry(outgoing, exchange, self._relay)
+        lane = self._context.lanes[decision.lane.value]
+        call = lane.carry(outgoing, exchange, self._relay)
         if not self._is_over:
             self._call = call
 

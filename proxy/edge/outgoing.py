@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from proxy.core.decision import Lane
 from proxy.core.document import Document
 from proxy.http.head import RequestHead
-from proxy.lanes.lane import Outgoing, Rewrite
+from proxy.lanes.lane import Outgoing, Pooling, Rewrite
 from proxy.pipeline import Decision
-from proxy.policy.model import OnReject, Route, UsageMode
+from proxy.policy.model import CoalescePolicy, OnReject, Route, UsageMode
 from proxy.policy.waiting import caller_patience_seconds
 from proxy.upstream.pool import Pool
 from proxy.upstream.request_head import BodyPlan
 
+_DEFAULT_POOL = CoalescePolicy()
 _WEBSOCKET_KEY = b"openai-insecure-api-key."
 
 
@@ -40,10 +42,14 @@ def plan_outgoing(
         # A compressed stream could be neither read for timing nor freed of the usage event asked for.
         replaced[b"accept-encoding"] = b"identity"
     patience_seconds = _patience_seconds(head, route, pool)
+    pooling = _pooling(decision) if decision.lane.value is Lane.COALESCE else None
     if document is None or not document.edited:
         announced = body or b"content-length" in head.fields or b"transfer-encoding" in head.fields
         plan = BodyPlan(len(body) if announced else None, replaced=replaced)
-        return Outgoing(head, pool, body, plan, None, patience_seconds)
+        if is_decoded:
+            # What is merged is plain; what came compressed leaves alone, as it came.
+            pooling = None
+        return Outgoing(head, pool, body, plan, None, patience_seconds, pooling)
     if is_decoded:
         replaced[b"content-encoding"] = None
     edited = document.to_bytes()
@@ -56,7 +62,23 @@ def plan_outgoing(
         given_model=decision.given_model,
     )
     plan = BodyPlan(len(edited), replaced=replaced)
-    return Outgoing(head, pool, edited, plan, rewrite, patience_seconds)
+    return Outgoing(head, pool, edited, plan, rewrite, patience_seconds, pooling)
+
+
+def _pooling(decision: Decision) -> Pooling | None:
+    """Return what the coalesce lane needs to know; `None` for a body that could not be read."""
+    route, document, dialect = decision.route, decision.document, decision.dialect
+    if route is None or document is None or dialect is None:
+        return None
+    return Pooling(
+        policy=route.coalesce or _DEFAULT_POOL,
+        dialect=dialect,
+        document=document,
+        model=decision.model,
+        urgency=decision.urgency.value,
+        is_stream=decision.is_stream,
+        asks_usage=decision.asks_usage,
+    )
 
 
 def _without(document: Document, params: Iterable[str]) -> bytes:

@@ -6,7 +6,7 @@ import re
 from functools import lru_cache
 from urllib.parse import quote
 
-from proxy.core.decision import LaneDecision, StepReport, StepStatus, UrgencyDecision
+from proxy.core.decision import LaneDecision, Pooled, StepReport, StepStatus, UrgencyDecision
 from proxy.core.exchange import Exchange
 from proxy.http.head import ResponseHead
 from proxy.policy.model import HeaderLevel
@@ -25,7 +25,12 @@ def report_headers(exchange: Exchange, level: HeaderLevel, now: float, head: Res
     lines = ""
     if level is HeaderLevel.FULL:
         lines = _decision_lines(
-            exchange.route, exchange.policy_version, exchange.urgency, exchange.lane, exchange.steps
+            exchange.route,
+            exchange.policy_version,
+            exchange.urgency,
+            exchange.lane,
+            exchange.pooled,
+            exchange.steps,
         )
         if exchange.tokens_after is not None:
             before = f", in_before={exchange.tokens_before}" if exchange.tokens_before is not None else ""
@@ -43,6 +48,7 @@ def _decision_lines(
     policy_version: str,
     urgency: UrgencyDecision | None,
     lane: LaneDecision | None,
+    pooled: Pooled | None,
     steps: tuple[StepReport, ...],
 ) -> str:
     """Return what recurs from request to request: who decided what, and why."""
@@ -52,7 +58,8 @@ def _decision_lines(
     if urgency is not None:
         lines += f"x-weir-urgency: {urgency.value.value}; reason={_string(urgency.reason)}\r\n"
     if lane is not None:
-        lines += f"x-weir-lane: {lane.value.value}; reason={_string(lane.reason)}\r\n"
+        how = "" if pooled is None else f" strategy={pooled.strategy.value}; size={pooled.size};"
+        lines += f"x-weir-lane: {lane.value.value};{how} reason={_string(lane.reason)}\r\n"
     if steps:
         lines += f"x-weir-steps: {', '.join(map(_step, steps))}\r\n"
     return lines

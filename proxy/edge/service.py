@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import os
+from collections.abc import Mapping
 from typing import cast
 
 from proxy.core.clock import Clock
+from proxy.core.decision import Lane
 from proxy.core.errors import ProxyError
 from proxy.core.exchange import Exchange
 from proxy.edge.context import Deciding, Routing
@@ -15,7 +17,7 @@ from proxy.edge.handler import ExchangeHandler
 from proxy.http.deadlines import Deadlines
 from proxy.http.limits import ServerLimits
 from proxy.http.server import RequestHandler, ServerConnection
-from proxy.lanes.lane import Lane
+from proxy.lanes.lane import Lane as LanePort
 from proxy.observe.recorder import Recorder
 from proxy.policy.model import Route
 
@@ -30,7 +32,7 @@ class EdgeService:
         deadlines: Deadlines,
         limits: ServerLimits,
         recorder: Recorder,
-        stream_lane: Lane,
+        lanes: Mapping[Lane, LanePort],
         routing: Routing,
     ) -> None:
         self.loop = loop
@@ -38,7 +40,7 @@ class EdgeService:
         self.deadlines = deadlines
         self.limits = limits
         self.recorder = recorder
-        self.stream_lane = stream_lane
+        self.lanes = lanes
         self.routing = routing
         self.connections: set[ServerConnection] = set()
         self.tunnels: set[asyncio.Transport] = set()

@@ -8,9 +8,13 @@ from typing import Protocol
 
 import msgspec
 
+from proxy.core.decision import Urgency
+from proxy.core.document import Document
 from proxy.core.exchange import Exchange
+from proxy.dialects.dialect import Dialect
 from proxy.http.client import ResponseHandler
 from proxy.http.head import RequestHead
+from proxy.policy.model import CoalescePolicy
 from proxy.upstream.pool import Pool
 from proxy.upstream.request_head import BodyPlan
 
@@ -32,6 +36,22 @@ class Rewrite(msgspec.Struct, frozen=True):
     given_model: str = ""
 
 
+class Pooling(msgspec.Struct, frozen=True):
+    """What a lane that carries requests together has to know about one besides its bytes.
+
+    `document` is the body as it is sent (never compressed), `asks_usage` says that its stream's usage event
+    was asked for on Weir's behalf.
+    """
+
+    policy: CoalescePolicy
+    dialect: Dialect
+    document: Document
+    model: str
+    urgency: Urgency
+    is_stream: bool
+    asks_usage: bool
+
+
 class Outgoing(msgspec.Struct, frozen=True):
     """A request on its way. `body` is `None` when it is streamed through `Call.send_body`."""
 
@@ -41,6 +61,7 @@ class Outgoing(msgspec.Struct, frozen=True):
     plan: BodyPlan
     rewrite: Rewrite | None = None
     patience_seconds: float = 60.0
+    pooling: Pooling | None = None
 
 
 class Call(Protocol):

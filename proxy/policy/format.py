@@ -10,10 +10,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
 
-from proxy.core.decision import Urgency
+from proxy.core.decision import Strategy, Urgency
 from proxy.policy import values
 from proxy.policy.findings import Mark
-from proxy.policy.kinds import DURATION, DURATION_OR_OFF, SIZE_OR_OFF, Choice, Flag, Kind, Place, Text, Whole
+from proxy.policy.kinds import DURATION, DURATION_OR_OFF, SIZE, SIZE_OR_OFF, Choice, Flag, Kind, Place, Text, Whole
 from proxy.policy.model import (
     BatchPolicy,
     CoalescePolicy,
@@ -24,6 +24,7 @@ from proxy.policy.model import (
     OnReject,
     Provider,
     Secret,
+    Sharing,
     Timeouts,
     TokenRange,
     UpstreamTls,
@@ -39,6 +40,9 @@ T = TypeVar("T")
 
 CONTROL_HEADERS = ("x-weir-urgency", "x-weir-deadline", "x-weir-explain", "prefer")
 """The request headers by which a caller may steer Weir where a route allows it."""
+
+METADATA_FIELDS = ("metadata", "prompt_cache_key", "safety_identifier", "store", "user")
+"""Fields of a body that say who asks or what is kept, not what the answer is."""
 
 BATCH_TIERS = ("direct", "flex", "background", "batch")
 
@@ -141,9 +145,23 @@ COALESCE = Record(
     {
         "window": Key(Choice.of(("auto",)), "How the pool decides when to leave."),
         "max_wait": Key(DURATION, "No request waits longer than this."),
-        "max_items": Key(Whole(least=1), "Most requests in one pool."),
+        "max_items": Key(Whole(least=1), "Most inputs in one upstream call."),
+        "max_tokens": Key(Whole(least=1), "Most input tokens in one upstream call."),
+        "max_bytes": Key(SIZE, "Largest body of one upstream call."),
+        "strategies": Key(ListOf(Choice.of_enum(Strategy)), "How requests may be carried together."),
+        "share": Key(Choice.of_enum(Sharing), "Which identical requests share one call."),
+        "split_on": Key(
+            ListOf(Choice.of(METADATA_FIELDS)), "Metadata fields that keep otherwise identical requests apart."
+        ),
+        "warm_max_wait": Key(DURATION, "Longest wait for the request that fills the prompt cache."),
+        "max_in_flight": Key(Whole(least=0), "Most paced calls at once per key; 0 is no limit."),
     },
-    lambda given: CoalescePolicy(**_renamed(given, {"max_wait": "max_wait_seconds"})),
+    lambda given: CoalescePolicy(
+        **_renamed(
+            given,
+            {"max_wait": "max_wait_seconds", "warm_max_wait": "warm_max_wait_seconds"},
+        )
+    ),
     "Pool requests that arrive together.",
 )
 

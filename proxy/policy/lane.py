@@ -1,6 +1,6 @@
 """Owns the choice of a lane: one pure table from urgency, endpoint and waiting time, with a reason each.
 
-    interactive                                  stream
+    interactive                                  stream; coalesce where the route has a `coalesce` section
     soon        known API shape                  coalesce
     deferrable  nothing speaks against it        batch
                 otherwise                        as soon, and the reason says why it was not deferred
@@ -34,6 +34,7 @@ class LaneFacts:
     stream            the caller asked for an event stream
     ticket            the caller does not wait on this connection (`Prefer: respond-async`, `background`)
     batch             the route has a `batch` section
+    coalesce          the route has a `coalesce` section
     deadline_seconds  how long the answer may take; `None` when nobody said
     patience_seconds  how long the caller holds the connection
     """
@@ -44,9 +45,11 @@ class LaneFacts:
     batch: bool
     deadline_seconds: float | None
     patience_seconds: float
+    coalesce: bool = False
 
 
 _INTERACTIVE = LaneDecision(Lane.STREAM, "interactive")
+_INTERACTIVE_POOLED = LaneDecision(Lane.COALESCE, "interactive, and the route pools")
 _SOON_POOLED = LaneDecision(Lane.COALESCE, "soon")
 _SOON_STREAMED = LaneDecision(Lane.STREAM, "coalesce lane not enabled (soon)")
 _SOON_UNKNOWN = LaneDecision(Lane.STREAM, "unknown API shape is not pooled (soon)")
@@ -57,7 +60,8 @@ def choose_lane(urgency: Urgency, facts: LaneFacts, capabilities: LaneCapabiliti
     """Return the lane for a request, or the next best one with the reason why not the first."""
     match urgency:
         case Urgency.INTERACTIVE:
-            return _INTERACTIVE
+            is_pooled = facts.coalesce and facts.endpoint is not None and capabilities.coalesce
+            return _INTERACTIVE_POOLED if is_pooled else _INTERACTIVE
         case Urgency.SOON:
             return _pooled(facts, capabilities)
         case Urgency.DEFERRABLE:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
-from proxy.core.decision import Urgency
+from proxy.core.decision import Strategy, Urgency
 from proxy.core.upstream import Provider, Secret, Timeouts, Upstream, UpstreamTls
 from proxy.steps.step import Step
 
@@ -28,6 +28,7 @@ __all__ = [
     "Provider",
     "Route",
     "Secret",
+    "Sharing",
     "Timeouts",
     "TokenRange",
     "Upstream",
@@ -132,13 +133,32 @@ class UrgencyPolicy:
     rules: tuple[UrgencyWhen, ...] = ()
 
 
+class Sharing(Enum):
+    """Which identical requests in flight share one upstream call."""
+
+    DETERMINISTIC = "deterministic"
+    ALWAYS = "always"
+
+
 @dataclass(frozen=True, slots=True)
 class CoalescePolicy:
-    """The `coalesce` section: bounds of the pool (carried by the coalesce lane)."""
+    """The `coalesce` section: what may be carried together, and within which bounds.
+
+    `max_items`, `max_tokens` and `max_bytes` bound one upstream call; a request that is larger alone passes
+    unchanged. `max_in_flight` bounds paced calls per key, 0 is no limit. `split_on` names metadata fields
+    (`user`, `metadata`, ...) whose values keep requests apart that are otherwise the same.
+    """
 
     window: str = "auto"
     max_wait_seconds: float = 0.02
     max_items: int = 256
+    max_tokens: int = 300_000
+    max_bytes: int = 8 * MIB
+    strategies: tuple[Strategy, ...] = tuple(Strategy)
+    share: Sharing = Sharing.DETERMINISTIC
+    split_on: tuple[str, ...] = ()
+    warm_max_wait_seconds: float = 2.0
+    max_in_flight: int = 0
 
 
 @dataclass(frozen=True, slots=True)

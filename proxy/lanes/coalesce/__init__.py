@@ -1,0 +1,1 @@
+"""The coalesce lane: bursts become micro-batches, idle traffic waits zero."""

@@ -1,0 +1,26 @@
+"""The contract of a strategy: one way of carrying requests together."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from proxy.core.exchange import Exchange
+from proxy.http.client import ResponseHandler
+from proxy.lanes.lane import Call, Outgoing, Pooling
+
+
+class Carrier(Protocol):
+    """A strategy at work. Every request that it was given ends once, whatever happens to the others."""
+
+    def carry(
+        self, key: bytes, pooling: Pooling, outgoing: Outgoing, exchange: Exchange, reply: ResponseHandler
+    ) -> Call:
+        """Carry a request among those with the same `key`; `reply` may be told before this returns.
+
+        Sets `exchange.pooled`, and adds a deliberate wait to `exchange.queue_seconds`.
+        """
+        ...
+
+    def flush(self) -> None:
+        """Send what waits now, and let nothing wait any more: the process is about to end."""
+        ...
