@@ -8,6 +8,7 @@ import logging
 import os
 import signal
 import sys
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -47,6 +48,9 @@ from proxy.upstream.registry import Upstreams
 _log = logging.getLogger("weir")
 _RELOAD_SECONDS = 1.0
 _CLOSING_ROUNDS = 100
+_SWITCH_SECONDS = 0.001
+"""How long a deciding thread may keep the interpreter from the event loop; Python's own choice is 5 ms."""
+_LEAVING_SECONDS = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,13 +114,14 @@ class App:
         )
         self._recorder.models = policies.models
         stream = StreamLane(self._loop, self._clock, self._refusals)
+        self._coalesce = CoalesceLane(self._loop, self._clock, stream, self._counter, self._prices)
         self.service = EdgeService(
             self._loop,
             self._clock,
             self._deadlines,
             _server_limits(settings),
             self._recorder,
-            {Lane.STREAM: stream, Lane.COALESCE: CoalesceLane(self._loop, self._clock, stream)},
+            {Lane.STREAM: stream, Lane.COALESCE: self._coalesce},
             routing,
         )
         self.is_ready = False
@@ -162,6 +167,7 @@ class App:
         )
         self.is_ready = not self._stop_asked.is_set()
         _settle_garbage_collector()
+        sys.setswitchinterval(_SWITCH_SECONDS)
         return self._listener.url
 
     async def start_admin(self) -> str | None:
@@ -185,6 +191,8 @@ class App:
         for number in (signal.SIGTERM, signal.SIGINT):
             self._loop.add_signal_handler(number, self.stop)
         self._loop.add_signal_handler(signal.SIGHUP, self.reload)
+        # One that came while the process was starting has waited until now.
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGHUP})
 
     async def run_until_stopped(self) -> None:
         """Serve until `stop` is called, then drain."""
@@ -206,6 +214,7 @@ class App:
     async def _drain(self) -> None:
         """Keep accepting for `drain_delay`, then let what is in progress end within `drain_timeout`."""
         _log.info("draining")
+        self._coalesce.flush()
         await self._pause(self.settings.drain_delay_seconds)
         if self._listener is not None:
             self._listener.close()
@@ -230,6 +239,7 @@ class App:
         self.routing.upstreams.close_except(None)
         if self._admin is not None:
             await self._admin.stop()
+        self.service.decisions.shutdown()
         for _ in range(_CLOSING_ROUNDS):
             # What was aborted tells its exchange, which then writes its record, in callbacks of its own.
             if self.service.connections or self.service.tunnels:
@@ -257,6 +267,8 @@ class App:
                 await asyncio.wait_for(self._reload_asked.wait(), _RELOAD_SECONDS)
             except TimeoutError:
                 pass
+            if self._stop_asked.is_set():
+                return  # `wait_for` loses a cancellation that comes together with what it waits for
             is_forced = self._reload_asked.is_set()
             self._reload_asked.clear()
             try:
@@ -326,6 +338,17 @@ async def serve(
         announce(f"weir: admin on {admin}")
     announce(f"weir: listening on {url}")
     await app.run_until_stopped()
+    end_soon()
+
+
+def end_soon() -> None:
+    """Let the process end now even if a thread is still at work, which nobody can stop.
+
+    Closing the event loop and Python itself wait for threads, however long they decide or resolve a name.
+    """
+    end = threading.Timer(_LEAVING_SECONDS, os._exit, (0,))
+    end.daemon = True
+    end.start()
 
 
 def _settle_garbage_collector() -> None:

@@ -12,32 +12,41 @@ import msgspec
 
 from proxy.core.clock import Clock
 from proxy.core.decision import Lane, LaneDecision, StepReport, StepStatus, Urgency, UrgencyDecision
-from proxy.core.document import Document, DocumentError
-from proxy.core.errors import BODY_TOO_LARGE, INVALID_BODY, REJECTED_BY_POLICY, ProxyError
+from proxy.core.document import Document, DocumentError, TooManyParts
+from proxy.core.errors import BODY_TOO_LARGE, REJECTED_BY_POLICY, ProxyError
 from proxy.core.price import PriceLookup
 from proxy.core.stages import Trace
 from proxy.dialects import dialect_for_path
 from proxy.dialects.dialect import Dialect
+from proxy.jobs.model import Delivery
+from proxy.lanes.batch.deferring import Candidate, Deferring
+from proxy.lanes.batch.plan import DeferralPlan
 from proxy.observe.prefixes import PrefixMemory
 from proxy.policy.conditions import RequestFacts
 from proxy.policy.lane import LaneCapabilities, LaneFacts, choose_lane
 from proxy.policy.match import Lost, RouteTable
 from proxy.policy.model import Match, OnError, PolicySet, Route, Upstream, UsageMode
 from proxy.policy.rewriting import PolicyRefusal, Refusals, Rewriting, Rewritten
+from proxy.policy.unreadable import check_names, check_passes_unread, is_readable_elsewhere
 from proxy.policy.urgency import UrgencyFacts, classify
 from proxy.policy.waiting import DEADLINE_HEADER, answer_deadline, caller_patience_seconds
+from proxy.policy.watched import IsWanted, watched
 from proxy.steps.step import TokenCounting
 
 HeaderLookup = Callable[[str], str | None]
 
 
 class Request(msgspec.Struct, frozen=True):
-    """What is decided about. `path` is percent-decoded, without query; `body` is plain (not compressed)."""
+    """What is decided about. `path` is percent-decoded, without query; `body` is plain (not compressed).
+
+    `is_wanted` tells whether anybody still waits for the decision; `None` is somebody who always does.
+    """
 
     method: str
     path: str
     header: HeaderLookup
     body: bytes
+    is_wanted: IsWanted | None = None
 
 
 class Decision(msgspec.Struct, frozen=True):
@@ -46,7 +55,8 @@ class Decision(msgspec.Struct, frozen=True):
     `document` is what is sent (`None`: the body was not readable and goes out as it came). `added` names
     parameters that Weir introduced and may take back, `inner` members that it put deeper. `given_model` is
     the caller's. `is_moved` says that a step chose another upstream than the route's. `asks_usage` says that
-    the stream's usage event was asked for on Weir's behalf and must be taken out again.
+    the stream's usage event was asked for on Weir's behalf and must be taken out again. `deferral` is how
+    the batch lane carries it.
     """
 
     route: Route | None
@@ -66,6 +76,7 @@ class Decision(msgspec.Struct, frozen=True):
     inner: frozenset[str] = frozenset()
     given_model: str = ""
     is_moved: bool = False
+    deferral: DeferralPlan | None = None
 
 
 class _Read(msgspec.Struct, frozen=True):
@@ -92,12 +103,14 @@ class Pipeline:
         refusals: Refusals = lambda upstream, model: frozenset(),
         prices: PriceLookup | None = None,
         prefixes: PrefixMemory | None = None,
+        deferring: Deferring | None = None,
     ) -> None:
         self.policies = policies
         self.table = RouteTable(policies)
         self._tokens = tokens
         self._clock = clock
         self._capabilities = capabilities
+        self._deferring = deferring
         self._prices = prices
         self._refusals = refusals
         self._rewriting = Rewriting(policies, tokens, refusals, prices, prefixes)
@@ -116,12 +129,20 @@ class Pipeline:
         """Return the routes that the head alone does not rule out, in order."""
         return self.table.candidates(method, path, header)
 
+    def base_of(self, path: str) -> str | None:
+        """Return the base path of an upstream that a path outside `/v1` lies below, in lower case."""
+        return self.table.bases.base_of(path.lower())
+
+    def keeps_target(self, base: str, decision: Decision) -> bool:
+        """Tell whether a path below `base` reaches its API at the chosen upstream as it is."""
+        return decision.route is None or self.table.bases.leads_there(base, decision.upstream.name)
+
     def route(self, request: Request, candidates: tuple[Route, ...]) -> Route | None:
         """Return the route that a request takes. Raises ProxyError where its body cannot be judged."""
         return self.table.pick(candidates, self._read(request, candidates).facts)
 
     def decide(self, request: Request, candidates: tuple[Route, ...], trace: Trace | None = None) -> Decision:
-        """Decide about a request, whole. Raises ProxyError where the policy refuses it.
+        """Decide about a request, whole. Raises ProxyError where the policy refuses it, and Abandoned.
 
         `trace`, if given, is filled.
         """
@@ -131,15 +152,15 @@ class Pipeline:
             return msgspec.structs.replace(self.untouched(read.dialect), steps=tuple(read.failures))
         upstream = self.policies.upstreams[route.upstream or self.policies.default_upstream]
         rewritten = self._rewriting.run(  # 2 steps
-            route, upstream, read.document, read.dialect, read.model, request.header, trace
+            route, upstream, read.document, read.dialect, read.model, request.header, trace, request.is_wanted
         )
         document, added = rewritten.document, rewritten.added
         try:
             urgency = classify(route, self._urgency_facts(request, read, document))  # 3 urgency
-            lane = self._lane(route, request, read, document, urgency)  # 4 lane
+            lane, deferral = self._lane(route, request, read, rewritten, urgency)  # 4 lane
         except BaseException as problem:
             read.failures.append(StepReport.of_failure("classify", problem))
-            urgency, lane = _UNCLASSIFIED, _UNCLASSIFIED_LANE
+            urgency, lane, deferral = _UNCLASSIFIED, _UNCLASSIFIED_LANE, None
         reports = rewritten.reports
         if read.failures:
             reports = self._failed(route, rewritten, read.failures)
@@ -151,7 +172,7 @@ class Pipeline:
             and read.dialect is not None
             and _USAGE_FIELD not in self._refusals(rewritten.upstream.name, rewritten.model)
         ):
-            asking = read.dialect.ask_usage(document)
+            asking = _asking_usage(read.dialect, document)
             asks_usage = asking is not document
             if asks_usage and document.get(_USAGE_FIELD) is None:
                 added |= {_USAGE_FIELD}
@@ -173,6 +194,7 @@ class Pipeline:
             inner=rewritten.inner,
             given_model=read.model,
             is_moved=rewritten.upstream is not upstream,
+            deferral=deferral,
         )
 
     def untouched(self, dialect: Dialect | None = None) -> Decision:
@@ -191,7 +213,7 @@ class Pipeline:
             lane=_UNMATCHED_LANE,
         )
 
-    def unread(self, candidates: tuple[Route, ...]) -> Decision:
+    def unread(self, candidates: tuple[Route, ...], reason: str = "the body was not read") -> Decision:
         """Return the decision for a body that passes unread: the route that the head alone decides.
 
         Raises ProxyError (413) where the body would have to say which upstream the request may go to.
@@ -203,13 +225,10 @@ class Pipeline:
             {default} if route is None else set()
         )
         if len(names) > 1:
-            message = (
-                "The request body is larger than this route reads, and its upstream depends on the body."
-            )
+            message = "The body is more than this route reads, and which upstream it goes to depends on it."
             raise ProxyError(BODY_TOO_LARGE, message)
         if route is None:
             return self.untouched()
-        reason = "the body was not read"
         return msgspec.structs.replace(
             self.untouched(),
             route=route,
@@ -237,14 +256,16 @@ class Pipeline:
     # --- phases ---------------------------------------------------------------------------------------
 
     def _read(self, request: Request, candidates: tuple[Route, ...]) -> _Read:
-        dialect = dialect_for_path(request.path)
+        dialect = self._dialect(request.path)
         try:
             depth = max((route.max_json_depth for route in candidates), default=512)
             document = Document.parse(request.body, depth)
         except DocumentError as problem:
-            if dialect is not None and problem.reason != "empty" and _could_be_dodged(candidates):
-                raise ProxyError(INVALID_BODY, _UNREADABLE.get(problem.reason, _NOT_JSON)) from None
+            check_passes_unread(problem, candidates, is_known_api=dialect is not None)
+            if is_readable_elsewhere(problem):
+                self.unread(candidates)  # refuses where the upstream hangs on what was not read
             return _Read(None, dialect, "", False, None, [])
+        check_names(document, candidates)
         model = document.value("model")
         model = model if isinstance(model, str) else ""
         is_stream = dialect.is_stream(document) if dialect is not None else document.get("stream") == b"true"
@@ -253,7 +274,7 @@ class Pipeline:
 
         def count() -> int:
             try:
-                return self.count_prompt(document, model)
+                return self.count_prompt(document, model, request.is_wanted)
             except BaseException as problem:
                 failures.append(StepReport.of_failure("count_tokens", problem))
                 return len(request.body) // 4
@@ -264,15 +285,24 @@ class Pipeline:
         )
         return _Read(document, dialect, model, is_stream, facts, failures)
 
-    def count_prompt(self, document: Document, model: str) -> int:
-        """Return the tokens of a prompt: its turns, inputs or texts."""
+    def _dialect(self, path: str) -> Dialect | None:
+        """Return what is spoken at a path, in whichever case, by any of its names."""
+        found = dialect_for_path(path)
+        if found is None:
+            dialects = map(dialect_for_path, self.table.bases.names(path.lower()))
+            found = next((dialect for dialect in dialects if dialect is not None), None)
+        return found
+
+    def count_prompt(self, document: Document, model: str, is_wanted: IsWanted | None = None) -> int:
+        """Return the tokens of a prompt: its turns, inputs or texts. Raises Abandoned."""
+        tokens = watched(self._tokens, is_wanted)
         for key in ("messages", "input", "prompt"):
-            messages = document.array(key)
+            messages = document.elements(key)
             if messages is not None:
-                return sum(self._tokens.count_message(raw, model).tokens for raw in messages)
+                return sum(tokens.count_message(raw, model).tokens for raw in messages)
             text = document.value(key)
             if isinstance(text, str):
-                return self._tokens.count_text(text, model).tokens
+                return tokens.count_text(text, model).tokens
         return 0
 
     def _failed(
@@ -309,43 +339,66 @@ class Pipeline:
         )
 
     def _lane(
-        self, route: Route, request: Request, read: _Read, document: Document | None, urgency: UrgencyDecision
-    ) -> LaneDecision:
+        self, route: Route, request: Request, read: _Read, rewritten: Rewritten, urgency: UrgencyDecision
+    ) -> tuple[LaneDecision, DeferralPlan | None]:
         if urgency.value is Urgency.INTERACTIVE:
             facts = _INTERACTIVE_FACTS
             if route.coalesce is not None and read.dialect is not None:
                 facts = replace(facts, endpoint=read.dialect.name, coalesce=True)
-            return choose_lane(urgency.value, facts, self._capabilities)
+            return choose_lane(urgency.value, facts, self._capabilities), None
         header = request.header
         deadline = answer_deadline(route, header(DEADLINE_HEADER), self._clock.wall())
         facts = LaneFacts(
             endpoint=read.dialect.name if read.dialect is not None else None,
             stream=read.is_stream,
-            ticket="respond-async" in (header("prefer") or "")
-            or (document is not None and document.get("background") == b"true"),
+            ticket=False,
             batch=route.batch is not None,
             deadline_seconds=deadline.seconds,
             patience_seconds=caller_patience_seconds(route, header),
             coalesce=route.coalesce is not None,
         )
-        return choose_lane(urgency.value, facts, self._capabilities)
+        plan: DeferralPlan | str | None = None
+        candidate = self._candidate(route, request, read, rewritten, facts)
+        if urgency.value is Urgency.DEFERRABLE and candidate is not None:
+            is_held = candidate.delivery is Delivery.HOLD
+            facts = replace(facts, stream=candidate.needs_tokens, ticket=not is_held or candidate.is_stream)
+            if self._deferring is not None:
+                plan = self._deferring.consider(candidate)
+                facts = replace(facts, obstacle=plan if isinstance(plan, str) else None)
+        lane = choose_lane(urgency.value, facts, self._capabilities)
+        is_deferred = lane.value is Lane.BATCH and isinstance(plan, DeferralPlan)
+        return lane, plan if is_deferred and isinstance(plan, DeferralPlan) else None
+
+    def _candidate(
+        self, route: Route, request: Request, read: _Read, rewritten: Rewritten, facts: LaneFacts
+    ) -> Candidate | None:
+        """Return a request as the batch lane sees it, `None` where there is nothing to see."""
+        dialect, document = read.dialect, rewritten.document
+        if dialect is None or document is None or route.batch is None:
+            return None
+        path = request.path.lower()
+        return Candidate(
+            policy=route.batch,
+            upstream=rewritten.upstream,
+            is_known_path=dialect.path in (path, *self.table.bases.names(path)),
+            dialect=dialect,
+            document=document,
+            model=rewritten.model,
+            is_stream=read.is_stream,
+            header=request.header,
+            is_ticket_allowed="prefer" in route.allow_caller,
+            deadline_seconds=facts.deadline_seconds,
+            patience_seconds=facts.patience_seconds,
+        )
 
 
-def _could_be_dodged(candidates: tuple[Route, ...]) -> bool:
-    """Tell whether an unread body would get past a limit that a route may have put on it."""
-    for route in candidates:
-        if route.enforces:
-            return True
-        if not route.match.needs_body:
-            return False
-    return False
+def _asking_usage(dialect: Dialect, document: Document) -> Document:
+    try:
+        return dialect.ask_usage(document)
+    except TooManyParts:
+        return document
 
 
-_NOT_JSON = "The body is not valid JSON, and this route must read it."
-_UNREADABLE = {
-    "not_an_object": "The body is not a JSON object, and this route must read it.",
-    "too_deep": "The body is nested more deeply than this route reads.",
-}
 _INTERACTIVE_FACTS = LaneFacts(
     endpoint=None, stream=True, ticket=False, batch=False, deadline_seconds=None, patience_seconds=0.0
 )

@@ -19,7 +19,7 @@ from multiprocessing.context import SpawnProcess
 
 import uvloop
 
-from proxy.app import App, fallback_upstream, load_counter, load_policies
+from proxy.app import App, end_soon, fallback_upstream, load_counter, load_policies
 from proxy.core.clock import SystemClock
 from proxy.edge.admin import Admin
 from proxy.edge.listener import cannot_listen, parse_listen
@@ -122,6 +122,8 @@ class Supervisor:
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._stop)
         loop.add_signal_handler(signal.SIGHUP, self._signal, signal.SIGHUP)
+        # One that came while the process was starting has waited until now.
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGHUP})
         admin = None if self._settings.admin == "off" else Admin(self)
         if admin is not None:
             announce(f"weir: admin on {await admin.start(self._settings.admin)}")
@@ -148,7 +150,10 @@ class Supervisor:
         ours, theirs = self._context.Pipe()
         arguments = (self._settings, self._environment, theirs)
         process = self._context.Process(target=work, args=arguments, name="weir worker", daemon=True)
+        # A process inherits what is blocked: the worker takes SIGHUP once it has a handler for it.
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGHUP})
         process.start()
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGHUP})
         theirs.close()
         return _Worker(process, ours)
 
@@ -242,3 +247,4 @@ async def _work(settings: Settings, environment: dict[str, str], pipe: Connectio
     loop.add_reader(pipe.fileno(), answer)
     pipe.send(_READY)
     await app.run_until_stopped()
+    end_soon()

@@ -4,29 +4,34 @@ from __future__ import annotations
 
 import argparse
 import os
+import signal
 import sys
 from collections.abc import Sequence
 
 from proxy import __version__
-from proxy.cli import check, explain, init, schema, serve, simulate
-
-_COMMANDS = (serve, check, explain, schema, init, simulate)
 
 
 def build_parser() -> argparse.ArgumentParser:
     """Return the parser of all commands."""
+    # Here, since it takes most of a second, in which `main` wants to have signals held back already.
+    from proxy.cli import check, explain, init, schema, serve, simulate
+
     parser = argparse.ArgumentParser(
         prog="weir", description="A transparent optimizing proxy for OpenAI-compatible APIs."
     )
     parser.add_argument("--version", action="version", version=f"weir {__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
-    for command in _COMMANDS:
+    for command in (serve, check, explain, schema, init, simulate):
         command.add_to(commands)
     return parser
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command and return its exit status."""
+    given = sys.argv[1:] if arguments is None else arguments
+    if list(given[:1]) == ["serve"]:
+        # Until there is a handler it would end the process; blocked, the system remembers it.
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGHUP})
     options = build_parser().parse_args(arguments)
     try:
         status: int = options.run(options)

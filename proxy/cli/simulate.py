@@ -26,6 +26,11 @@ def add_to(commands: Subcommands) -> None:
     parser.add_argument(
         "--scenario", metavar="FILE", help="timing, cache, limits and faults (docs/simulator.md)"
     )
+    parser.add_argument(
+        "--state",
+        metavar="FILE",
+        help="keep files, batches, stored responses and counters here, so that they outlive the process",
+    )
     parser.set_defaults(run=run)
 
 
@@ -33,15 +38,19 @@ def run(options: argparse.Namespace) -> int:
     """Serve until a signal."""
     try:
         scenario = load_scenario(options.scenario) if options.scenario else Scenario()
-        uvloop.run(_serve(options.listen, scenario))
+        uvloop.run(_serve(options.listen, scenario, options.state))
     except (OSError, ScenarioError, ValueError) as problem:
         return usage_error("simulate", str(problem))
     return 0
 
 
-async def _serve(listen: str, scenario: Scenario) -> None:
+async def _serve(listen: str, scenario: Scenario, state: str | None) -> None:
     loop = asyncio.get_running_loop()
-    serving = serve(listen, scenario, lambda url: print(f"weir simulate: listening on {url}", flush=True))
+
+    def announce(url: str) -> None:
+        print(f"weir simulate: listening on {url}", flush=True)
+
+    serving = serve(listen, scenario, announce, state=state)
     task = loop.create_task(serving, name="simulated provider")
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, task.cancel)

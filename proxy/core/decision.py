@@ -7,6 +7,10 @@ from enum import Enum
 import msgspec
 
 
+class Abandoned(Exception):
+    """Nobody waits for a decision any more: raised out of deciding, which then ends without one."""
+
+
 class Urgency(Enum):
     """How soon a request's answer is needed: a property of the request."""
 
@@ -95,6 +99,17 @@ class Pooled(msgspec.Struct, frozen=True):
     is_leader: bool
 
 
+class Deferred(msgspec.Struct, frozen=True):
+    """How the batch lane carried a request: as which job, by which of the provider's tiers.
+
+    `cost_usd` is what was paid for the job until its answer was given, `None` where that is not known.
+    """
+
+    job_id: str
+    tier: str = ""
+    cost_usd: float | None = None
+
+
 class StepReport(msgspec.Struct, frozen=True):
     """One step's outcome as the headers, the log and `explain` show it.
 
@@ -126,11 +141,11 @@ class StepReport(msgspec.Struct, frozen=True):
 
     @staticmethod
     def of_failure(name: str, problem: BaseException) -> StepReport:
-        """Return the outcome of something that raised. Raises what ends the process.
+        """Return the outcome of something that raised. Raises what ends the process, or the decision.
 
         Only the type is told, since messages may hold what a caller wrote. A panic in a compiled library
         arrives as a BaseException of its own kind: that is a failure like any other.
         """
-        if isinstance(problem, (KeyboardInterrupt, SystemExit)):
+        if isinstance(problem, (KeyboardInterrupt, SystemExit, Abandoned)):
             raise problem
         return StepReport(name, StepStatus.FAILED, type(problem).__name__)

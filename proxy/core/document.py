@@ -21,16 +21,18 @@ from proxy.core.json_edits import (
     Path,
     child,
     every_child,
+    object_keys,
     removals,
     splice,
     splice_object,
     with_child,
-    without_child,
+    without_path,
 )
-from proxy.core.json_spans import DocumentError, ObjectText, array_spans, parse_object
+from proxy.core.json_keys import are_plain, lookalike
+from proxy.core.json_spans import DocumentError, ObjectText, TooManyParts, array_spans, parse_object
 from proxy.core.json_values import decode
 
-__all__ = ["Document", "DocumentError", "Path"]
+__all__ = ["Document", "DocumentError", "Path", "TooManyParts"]
 
 _BOM = b"\xef\xbb\xbf"
 _NO_EDITS: Mapping[str, bytes | None] = {}
@@ -92,6 +94,28 @@ class Document:
     def has_any(self, names: frozenset[str]) -> bool:
         """Tell whether any of `names` was written or edited: one look where most requests have none."""
         return self._source.has_any(names) or (bool(self._edits) and not names.isdisjoint(self._edits))
+
+    def has_odd_keys(self) -> bool:
+        """Tell whether any top-level key was not written in lower-case ASCII; it may be a lookalike."""
+        return not self._source.has_plain_keys()
+
+    def lookalike(self, path: Path) -> str | None:
+        """Return a key that a server which folds keys could take for one on `path`, at any of its levels.
+
+        Keys are looked for in all occurrences of duplicated ones. Array elements have no keys.
+        """
+        first = path[0]
+        if isinstance(first, str) and (self.has_odd_keys() or not first.islower()):
+            found = lookalike(self._source.keys(), first)
+            if found is not None:
+                return found
+        for level, part in enumerate(path[1:], 1):
+            keys = tuple(key for value in self.every_path(path[:level]) for key in object_keys(value))
+            if isinstance(part, str) and not are_plain((part, *keys)):
+                found = lookalike(keys, part)
+                if found is not None:
+                    return found
+        return None
 
     def appended(self) -> Mapping[str, bytes]:
         """Return the members that edits added, in order, as far as they were not there before."""
@@ -187,12 +211,22 @@ class Document:
         """Return the document without the member or element at `path`; the same object when there is none."""
         if len(path) < 2:
             return self.delete(path[0]) if path and isinstance(path[0], str) else self
-        parent = self.get_path(path[:-1])
-        shorter = None if parent is None else without_child(parent, path[-1])
-        return self if shorter is None else self.set_path(path[:-1], shorter)
+        value = self.get(path[0]) if isinstance(path[0], str) else None
+        shorter = None if value is None else without_path(value, path[1:])
+        return self if shorter is None or not isinstance(path[0], str) else self.set(path[0], shorter)
 
     def array(self, key: str) -> tuple[bytes, ...] | None:
-        """Return the raw elements of an array value; `None` when the value is no array."""
+        """Return the raw elements of an array value; `None` when it is none, or too long to be looked at."""
+        try:
+            return self.elements(key)
+        except TooManyParts:
+            return None
+
+    def elements(self, key: str) -> tuple[bytes, ...] | None:
+        """Return the raw elements of an array value; `None` when the value is no array.
+
+        Raises TooManyParts, for those who must not take a long array for none.
+        """
         raw = self.get(key)
         spans = None if raw is None else array_spans(raw)
         return None if raw is None or spans is None else tuple(raw[start:end] for start, end in spans)

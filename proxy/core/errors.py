@@ -42,7 +42,10 @@ BAD_REQUEST = _caller("bad_request", 400)
 BAD_TARGET = _caller("bad_request_target", 400)
 INVALID_BODY = _caller("invalid_body", 400)
 REJECTED_BY_POLICY = _caller("rejected_by_policy", 400)
+JOB_NO_STREAM = _caller("deferred_response_has_no_stream", 400)
 UNKNOWN_UPSTREAM = _caller("unknown_upstream", 404)
+JOB_NOT_FOUND = _caller("job_not_found", 404)
+JOB_CANCELLED = _caller("job_cancelled", 410)
 REQUEST_TIMEOUT = _caller("request_timeout", 408)
 BODY_TOO_LARGE = _caller("body_too_large", 413)
 UNSUPPORTED_ENCODING = _caller("unsupported_content_encoding", 415)
@@ -50,7 +53,13 @@ TOO_MANY_REQUESTS = ErrorCode("too_many_concurrent_requests", 429, "rate_limit_e
 HEADERS_TOO_LARGE = _caller("headers_too_large", 431)
 METHOD_NOT_SUPPORTED = _caller("method_not_supported", 501)
 INTERNAL = ErrorCode("internal_error", 500, "server_error", Source.INTERNAL)
+OVERLOADED = ErrorCode("overloaded", 503, "server_error", Source.INTERNAL)
 SHUTTING_DOWN = ErrorCode("shutting_down", 503, "server_error", Source.INTERNAL)
+JOB_PENDING = ErrorCode("job_pending", 503, "server_error", Source.INTERNAL)
+JOB_STORE_UNAVAILABLE = ErrorCode("job_store_unavailable", 503, "server_error", Source.INTERNAL)
+SLOW_READER = ErrorCode("slow_reader", 503, "server_error", Source.DOWNSTREAM)
+JOB_FAILED = _upstream("job_failed", 502)
+JOB_EXPIRED = _upstream("job_expired", 504)
 UPSTREAM_CONNECT = _upstream("upstream_connect_failed", 502)
 UPSTREAM_DNS = _upstream("upstream_dns_failed", 502)
 UPSTREAM_TLS = _upstream("upstream_tls_failed", 502)
@@ -67,15 +76,24 @@ CODES: tuple[ErrorCode, ...] = (
     BAD_TARGET,
     INVALID_BODY,
     REJECTED_BY_POLICY,
+    JOB_NO_STREAM,
     UNKNOWN_UPSTREAM,
+    JOB_NOT_FOUND,
     REQUEST_TIMEOUT,
+    JOB_CANCELLED,
     BODY_TOO_LARGE,
     UNSUPPORTED_ENCODING,
     TOO_MANY_REQUESTS,
     HEADERS_TOO_LARGE,
     METHOD_NOT_SUPPORTED,
     INTERNAL,
+    OVERLOADED,
     SHUTTING_DOWN,
+    JOB_PENDING,
+    JOB_STORE_UNAVAILABLE,
+    SLOW_READER,
+    JOB_FAILED,
+    JOB_EXPIRED,
     UPSTREAM_CONNECT,
     UPSTREAM_DNS,
     UPSTREAM_TLS,

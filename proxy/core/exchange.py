@@ -5,7 +5,7 @@ Each field has one writer, named in its comment. Moments are monotonic seconds, 
 
 from __future__ import annotations
 
-from proxy.core.decision import LaneDecision, Pooled, StepReport, UrgencyDecision
+from proxy.core.decision import Deferred, LaneDecision, Pooled, StepReport, UrgencyDecision
 from proxy.core.usage import Usage
 
 
@@ -15,7 +15,9 @@ class Exchange:
     __slots__ = (
         "connect_seconds",
         "decided_at",
+        "deferred",
         "dialect",
+        "earlier_seconds",
         "ended_at",
         "error",
         "finish_reason",
@@ -80,7 +82,9 @@ class Exchange:
         self.connect_seconds = 0.0
         self.queue_seconds = 0.0
         self.pooled: Pooled | None = None
+        self.deferred: Deferred | None = None
         self.sent_at = 0.0
+        self.earlier_seconds = 0.0  # what attempts before the last one took at the upstream
         self.retries = 0
         self.taken_back: tuple[str, ...] = ()
         # edge.relay
@@ -126,11 +130,12 @@ class Exchange:
     def measure_overhead(self, now: float) -> float:
         """Set and return Weir's own time up to `now`: neither waiting for the upstream nor a deliberate wait.
 
-        Before the request left it is everything since the request was complete, less connecting and
-        queueing; afterwards what passed between reading an answer's bytes and `now`, less holding the head.
+        Before the request left it is everything since the request was complete, less connecting, queueing and
+        earlier attempts; afterwards what passed between reading an answer's bytes and `now`, less holding the
+        head.
         """
         begin = self.read_at or self.started_at
-        deliberate_seconds = self.queue_seconds + self.connect_seconds
+        deliberate_seconds = self.queue_seconds + self.connect_seconds + self.earlier_seconds
         if not self.sent_at:
             overhead_seconds = now - begin - deliberate_seconds
         else:

@@ -7,18 +7,21 @@ New values are given as raw JSON and are not checked.
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from functools import lru_cache
 
-from proxy.core.json_spans import DocumentError, ObjectText, Spans, array_spans, parse_object
+from proxy.core.json_spans import DocumentError, ObjectText, Spans, TooManyParts, array_spans, parse_object
 
 Path = tuple[str | int, ...]
-"""Keys and array indices; a negative index counts from the end."""
+"""Keys and array indices; a negative index counts from the end. Digits as text are a key of an object and an
+index of an array, whichever stands there."""
 
 Change = tuple[int, int, bytes]
 """Start, end and the bytes that stand there instead."""
 
 _UNLIMITED_DEPTH = 1 << 30
+_LONGEST_INDEX = 18
+"""Digits; no array is that long, and `int` refuses thousands of them."""
 
 
 def splice_object(source: ObjectText, edits: Mapping[str, bytes | None], *, only_last: bool = False) -> bytes:
@@ -97,59 +100,89 @@ def removals(spans: Spans, dropped: Collection[int]) -> list[Change]:
 
 def child(raw: bytes, part: str | int) -> bytes | None:
     """Return the raw member or element of a raw value, or `None` when there is none."""
-    if isinstance(part, str):
+    key = _key_or_index(raw, part)
+    if isinstance(key, str):
         source = _object_or_none(raw)
-        return None if source is None else source.last_value(part)
-    span = _element_span(raw, part)
+        return None if source is None else source.last_value(key)
+    span = _element_span(raw, key)
     return None if span is None else raw[span[0] : span[1]]
+
+
+def object_keys(raw: bytes) -> tuple[str, ...]:
+    """Return the keys of a raw value, each once; none where it is no object."""
+    source = _object_or_none(raw) if raw[:1] == b"{" else None
+    return () if source is None else source.keys()
 
 
 def every_child(raw: bytes, part: str | int) -> tuple[bytes, ...]:
     """Return all raw members of that key, duplicates included, or the element at that index."""
-    if isinstance(part, str):
+    key = _key_or_index(raw, part)
+    if isinstance(key, str):
         source = _object_or_none(raw)
-        return () if source is None else source.every_value(part)
-    element = child(raw, part)
+        return () if source is None else source.every_value(key)
+    element = child(raw, key)
     return () if element is None else (element,)
 
 
 def with_child(raw: bytes | None, path: Path, new: bytes) -> bytes | None:
     """Return `raw` with `new` at `path`, or `None` when the path leads through what cannot hold it.
 
-    Missing and null parents of a key become objects.
+    Missing and null parents of a key become objects. Of duplicated keys every occurrence is followed; those
+    that cannot hold the rest of the path stay as they are, unless none can.
     """
     if not path:
         return new
-    part = path[0]
-    if isinstance(part, int):
-        span = None if raw is None else _element_span(raw, part)
-        if raw is None or span is None:
-            return None
-        inner = with_child(raw[span[0] : span[1]], path[1:], new)
-        return None if inner is None else splice(raw, [(*span, inner)])
-    source = _object_or_none(b"{}" if raw is None or raw == b"null" else raw)
-    if source is None:
-        return None
-    inner = with_child(source.last_value(part), path[1:], new)
-    return None if inner is None else splice_object(source, {part: inner})
+    if raw is None or raw == b"null":
+        raw = b"{}"
+    key = _key_or_index(raw, path[0])
+    source = _object_or_none(raw) if isinstance(key, str) else None
+    if isinstance(key, str) and source is not None and source.last_value(key) is None:
+        inner = with_child(None, path[1:], new)
+        return None if inner is None else splice_object(source, {key: inner})
+    return _with_each(raw, source, key, lambda value: with_child(value, path[1:], new))
 
 
-def without_child(raw: bytes, part: str | int) -> bytes | None:
-    """Return `raw` without a member or element, or `None` when it has none there."""
-    if isinstance(part, str):
-        source = _object_or_none(raw)
-        if source is None or source.last_value(part) is None:
-            return None
-        return splice_object(source, {part: None})
+def without_path(raw: bytes, path: Path) -> bytes | None:
+    """Return `raw` without what is at `path`, in all occurrences of duplicated keys; `None` if nothing is."""
+    key = _key_or_index(raw, path[0])
+    source = _object_or_none(raw) if isinstance(key, str) else None
+    if len(path) > 1:
+        return _with_each(raw, source, key, lambda value: without_path(value, path[1:]))
+    if isinstance(key, str):
+        is_there = source is not None and source.last_value(key) is not None
+        return splice_object(source, {key: None}) if source is not None and is_there else None
     spans = array_spans(raw)
-    if spans is None or not -len(spans) <= part < len(spans):
+    if spans is None or not -len(spans) <= key < len(spans):
         return None
-    return splice(raw, removals(spans, {part % len(spans)}))
+    return splice(raw, removals(spans, {key % len(spans)}))
+
+
+def _with_each(
+    raw: bytes, source: ObjectText | None, key: str | int, edit: Callable[[bytes], bytes | None]
+) -> bytes | None:
+    """Return `raw` with every occurrence of a member, or an element, edited; `None` if none could be."""
+    spans: list[tuple[int, int]] = []
+    if isinstance(key, str):
+        if source is not None:
+            spans = [(start, end) for name, _, start, end in source.members() if name == key]
+    elif (span := _element_span(raw, key)) is not None:
+        spans = [span]
+    changes = [(start, end, new) for start, end in spans if (new := edit(raw[start:end])) is not None]
+    return splice(raw, changes) if changes else None
+
+
+def _key_or_index(raw: bytes, part: str | int) -> str | int:
+    """Return what a part of a path is for a value: digits are an index where it is an array."""
+    if isinstance(part, str) and raw[:1] == b"[" and part.isascii() and part.isdigit():
+        return int(part[:_LONGEST_INDEX])
+    return part
 
 
 def _object_or_none(raw: bytes) -> ObjectText | None:
     try:
         return parse_object(raw, _UNLIMITED_DEPTH)
+    except TooManyParts:
+        raise
     except DocumentError:
         return None
 

@@ -20,6 +20,8 @@ class Tier(Enum):
     STANDARD = "standard"
     FLEX = "flex"
     BATCH = "batch"
+    BACKGROUND_2H = "background_2h"
+    BACKGROUND_8H = "background_8h"
 
 
 class Rates(msgspec.Struct, frozen=True):
@@ -56,6 +58,20 @@ class PromptCache(msgspec.Struct, frozen=True):
     lifetime_seconds: float
 
 
+class TierOffer(msgspec.Struct, frozen=True):
+    """What a provider offers in one tier, whatever the model.
+
+    endpoints        paths that may be carried by it, `/v1/responses`
+    typical_seconds  until 95 of 100 answers are there: what is assumed before anything was observed
+    source, date     where that was read and when
+    """
+
+    endpoints: tuple[str, ...]
+    typical_seconds: float
+    source: str = ""
+    date: str = ""
+
+
 class Price(msgspec.Struct, frozen=True):
     """What one model costs at one provider; `None` for a tier means that it is not offered at a known price.
 
@@ -69,6 +85,8 @@ class Price(msgspec.Struct, frozen=True):
     cache: PromptCache | None = None
     source: str = ""
     date: str = ""
+    background_2h: Rates | None = None
+    background_8h: Rates | None = None
 
     def rates(self, tier: Tier) -> Rates | None:
         """Return the rates of a tier."""
@@ -79,6 +97,10 @@ class Price(msgspec.Struct, frozen=True):
                 return self.flex
             case Tier.BATCH:
                 return self.batch
+            case Tier.BACKGROUND_2H:
+                return self.background_2h
+            case Tier.BACKGROUND_8H:
+                return self.background_8h
 
     def cost_usd(
         self,
@@ -113,4 +135,12 @@ class PriceLookup(Protocol):
 
     def price(self, provider: str, model: str) -> Price | None:
         """Return the price of a model at a provider (`Provider.value`), `None` when it is not known."""
+        ...
+
+
+class OfferLookup(Protocol):
+    """Whoever knows what providers offer."""
+
+    def offer(self, provider: str, tier: Tier) -> TierOffer | None:
+        """Return what a provider (`Provider.value`) offers in a tier, `None` for nothing."""
         ...

@@ -5,7 +5,8 @@ from __future__ import annotations
 from proxy.core.document import Document
 from proxy.core.json_values import decode
 from proxy.dialects.dialect import BodyFacts, EventFacts
-from proxy.dialects.openai_events import MARKERS, read_answer_body, read_chunk_event
+from proxy.dialects.marking import EndKey
+from proxy.dialects.openai_events import END_KEY, MARKERS, read_answer_body, read_chunk_event
 from proxy.dialects.plain import PlainDialect, ask_usage_option, asked_choices
 from proxy.dialects.reasoning_models import asks_for_reasoning, is_openai_reasoning, is_reasoning_model
 
@@ -25,6 +26,7 @@ class ChatDialect(PlainDialect):
     stop_field: str | None = "stop"
     stop_limit = 4
     markers: tuple[bytes, ...] = MARKERS
+    end_key: EndKey | None = END_KEY
 
     def cap_field(self, document: Document, model: str, provider: str) -> str | None:
         """Return the caller's own field, else the one that provider and model take.

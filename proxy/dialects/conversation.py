@@ -73,6 +73,7 @@ class Turn(msgspec.Struct, frozen=True):
 class Conversation(msgspec.Struct, frozen=True):
     """What a request says so far.
 
+    dialect      whose conversation it is
     key          the field that holds the elements
     raws         the elements' bytes
     groups       cover all elements, in order
@@ -80,6 +81,7 @@ class Conversation(msgspec.Struct, frozen=True):
     is_partial   earlier turns live at the server
     """
 
+    dialect: str
     key: str
     raws: tuple[bytes, ...]
     elements: tuple[Element, ...]
@@ -110,7 +112,7 @@ def conversation_fields(dialect: Dialect) -> tuple[str, ...]:
 def read_conversation(document: Document, dialect: Dialect) -> Conversation | None:
     """Return the conversation of a request; `None` when its API has none or it is no list of elements."""
     known = _READERS.get(dialect.name)
-    raws = None if known is None else document.array(known[0])
+    raws = None if known is None else document.elements(known[0])
     if known is None or raws is None:
         return None
     key, read = known
@@ -118,13 +120,14 @@ def read_conversation(document: Document, dialect: Dialect) -> Conversation | No
     groups = _grouped(elements, is_thinking_whole=dialect.name == "messages")
     fixed = (document.get(name) for name in _FIXED[dialect.name])
     return Conversation(
+        dialect.name,
         key,
         raws,
         elements,
         groups,
         _turns(groups),
         tuple(raw for raw in fixed if raw is not None and raw != b"null"),
-        document.has_any(_SERVER_SIDE) and _continues(document),
+        dialect.name == "responses" and document.has_any(_SERVER_SIDE) and _continues(document),
     )
 
 
@@ -153,6 +156,7 @@ class _Grouping:
         self._is_thinking_whole = is_thinking_whole
         self._calls: dict[str, int] = {}
         self._reasoning_at: int | None = None
+        self._called_at: int | None = None
 
     def add(self, index: int, element: Element) -> None:
         previous = self._elements[index - 1] if index else None
@@ -172,6 +176,8 @@ class _Grouping:
     def _add_assistant(self, index: int, element: Element, previous: Element | None) -> None:
         if element.call_id is not None:
             self._calls[element.call_id] = index
+        elif element.calls:
+            self._called_at = index
         is_split = element.is_reasoning and not self._is_thinking_whole
         if previous is not None and previous.role is Role.ASSISTANT:
             self._join(index - 1, index, element)
@@ -188,8 +194,9 @@ class _Grouping:
             if called_at is not None:
                 self._join(called_at, index, element)
                 return
-        elif self.groups and self.groups[-1].kind is Role.ASSISTANT and self.groups[-1].calls:
-            self._join(index - 1, index, element)
+        elif self._called_at is not None:
+            # Usually right behind its call; some servers take what was said in between.
+            self._join(self._called_at, index, element)
             return
         self._open(index, element, stays=True)
 

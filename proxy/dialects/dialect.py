@@ -12,6 +12,7 @@ import msgspec
 
 from proxy.core.document import Document
 from proxy.core.usage import Usage
+from proxy.dialects.marking import EndKey
 
 
 class EventFacts(msgspec.Struct, frozen=True):
@@ -19,7 +20,7 @@ class EventFacts(msgspec.Struct, frozen=True):
 
     first_content   it carries non-empty content: text, reasoning, tool-call name or arguments, audio, refusal
     finish_reason   a choice's reason, or the terminal status of the whole answer
-    finished_choices  how many choices this event ends, where there is a finish reason
+    finished        the indices of the choices that this event ends, where there is a finish reason
     terminal        after this event the answer is complete (`[DONE]`, `response.completed`, `message_stop`)
     usage           consumption reported by this event
     usage_only      it carries usage and nothing else: what OpenAI sends only when asked to
@@ -32,7 +33,7 @@ class EventFacts(msgspec.Struct, frozen=True):
     usage: Usage | None = None
     usage_only: bool = False
     error: bool = False
-    finished_choices: int = 1
+    finished: tuple[int, ...] = (0,)
 
 
 NOTHING = EventFacts()
@@ -60,7 +61,9 @@ class Dialect(Protocol):
     refuses_blank_stop: bool
     """Whether a stop sequence of whitespace alone is answered with 400."""
     markers: tuple[bytes, ...]
-    """Byte strings of which one occurs in every event that matters after first content."""
+    """Byte strings of which one occurs in the events that matter after first content (see `marking`)."""
+    end_key: EndKey | None
+    """The key that says why a choice ended, where no marker tells."""
 
     def cap_field(self, document: Document, model: str, provider: str) -> str | None:
         """Return the field into which an output cap belongs, the caller's own if it used one."""

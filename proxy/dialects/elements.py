@@ -68,6 +68,7 @@ class Head(msgspec.Struct, gc=False):
     role: Any = None
     type: Any = None
     call_id: Any = None
+    id: Any = None
     content: msgspec.Raw = msgspec.Raw(b"")
     tool_calls: msgspec.Raw = msgspec.Raw(b"")
     function_call: msgspec.Raw = msgspec.Raw(b"")
@@ -87,8 +88,8 @@ def read_head(raw: bytes) -> Head | None:
         source = parse_object(raw, _UNLIMITED_DEPTH)
     except DocumentError:
         return None
-    role, kind, call_id = (decode(source.last_value(key) or b"null") for key in ("role", "type", "call_id"))
+    said = (decode(source.last_value(key) or b"null") for key in ("role", "type", "call_id", "id"))
     long_values = (
         msgspec.Raw(source.last_value(key) or b"") for key in ("content", "tool_calls", "function_call")
     )
-    return Head(role, kind, call_id, *long_values)
+    return Head(*said, *long_values)

@@ -65,5 +65,5 @@ def _replays_reasoning(document: Document) -> bool:
     raw = document.get("input")
     if raw is None or b'"reasoning"' not in raw:
         return False
-    heads = (read_head(item) for item in document.array("input") or ())
+    heads = (read_head(item) for item in document.elements("input") or ())
     return any(head is not None and head.type == "reasoning" for head in heads)

@@ -14,12 +14,16 @@ import msgspec
 from proxy.core.sse import event_data, event_name
 from proxy.core.usage import Usage
 from proxy.dialects.dialect import NOTHING, BodyFacts, EventFacts
+from proxy.dialects.marking import EndKey
 from proxy.dialects.tolerant_json import is_filled, read_struct
 from proxy.dialects.usage_counts import openai_usage
 
-MARKERS = (b'finish_reason":"', b'finish_reason": "', b'_tokens"', b"[DONE]", b"error")
+MARKERS = (b'_tokens"', b"[DONE]", b"error")
 """Every usage object has a key that ends in `_tokens"`, which also no JSON string can contain but at its end;
 `error` stands for the key, the event name and the finish reason."""
+
+END_KEY = EndKey(b"finish_reason", b'finish_reason":null', b'finish_reason": null')
+"""Says `null` in most chunks."""
 
 _CONTENT = EventFacts(first_content=True)
 _DONE = EventFacts(terminal=True)
@@ -41,6 +45,7 @@ class _Said(msgspec.Struct, gc=False):
 
 
 class _Choice(msgspec.Struct, gc=False):
+    index: Any = None
     delta: _Said | None = None
     message: _Said | None = None
     text: Any = None
@@ -75,15 +80,16 @@ def read_chunk_event(event: bytes) -> EventFacts:
     choices = answer.choices
     has_content = False
     finish_reason: str | None = None
-    finished_choices = 0
+    finished: list[int] = []
     if choices:
-        for choice in choices:
+        for position, choice in enumerate(choices):
             if not has_content and (choice.text or choice.delta is not None):
                 has_content = is_filled(choice.text) or _says_something(choice.delta)
             if choice.finish_reason is not None:
                 reason = _reason(choice.finish_reason)
                 finish_reason = finish_reason or reason
-                finished_choices += reason is not None
+                if reason is not None:
+                    finished.append(choice.index if isinstance(choice.index, int) else position)
     usage = None if answer.usage is None and answer.x_groq is None else _usage(answer)
     error = answer.error is not None and _is_error(answer)
     if finish_reason is None and usage is None and not error and answer.object != "error":
@@ -94,7 +100,7 @@ def read_chunk_event(event: bytes) -> EventFacts:
         usage=usage,
         usage_only=usage is not None and not choices and not error,
         error=error or answer.object == "error" or finish_reason == "error",
-        finished_choices=finished_choices or 1,
+        finished=tuple(finished) or (0,),
     )
 
 

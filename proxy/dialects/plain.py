@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from proxy.core.document import Document
 from proxy.dialects.dialect import NOTHING, BodyFacts, EventFacts
+from proxy.dialects.marking import EndKey
 from proxy.dialects.openai_events import openai_error_event, read_list_body
 
 
@@ -18,6 +19,7 @@ class PlainDialect:
     stop_limit: int = 0
     refuses_blank_stop: bool = False
     markers: tuple[bytes, ...] = ()
+    end_key: EndKey | None = None
 
     def __repr__(self) -> str:
         return f"<dialect {self.name}>"

@@ -43,7 +43,7 @@ def last_question(document: Document, dialect_name: str) -> Question:
     field = TURN_FIELDS.get(dialect_name)
     if field is None:
         return Question("")
-    turns = document.array(field)
+    turns = document.elements(field)
     if turns is None:
         text = document.value(field)
         return Question(text if isinstance(text, str) else "")
@@ -67,7 +67,7 @@ def shows_images(document: Document, dialect_name: str) -> bool:
     # Only the turns that name a kind are decoded: the words may as well stand in a text or in arguments.
     return any(
         _holds_image(decode(turn))
-        for turn in document.array(field) or ()
+        for turn in document.elements(field) or ()
         if any(mark in turn for mark in _IMAGE_MARKS)
     )
 

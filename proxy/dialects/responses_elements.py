@@ -36,6 +36,9 @@ def read_responses_element(raw: bytes) -> Element:
             return _REASONING
         case str(kind) if kind in _CALLS:
             return _paired(Role.ASSISTANT, head.call_id)
+        case "local_shell_call_output" if head.call_id is None:
+            # Its `id` is the `call_id` of its call (OpenAI's SDK, `ResponseInputItemParam`).
+            return _paired(Role.TOOL, head.id)
         case str(kind) if kind in _OUTPUTS:
             return _paired(Role.TOOL, head.call_id)
         case str(kind) if kind in _HOSTED:

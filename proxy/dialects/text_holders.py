@@ -5,14 +5,14 @@ Owns how edits of texts become bytes of a request again. Everything that is not 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Mapping
 
 import msgspec
 
 from proxy.core.document import Document
-from proxy.core.json_edits import Change, Path, child, removals, splice, with_child, without_child
-from proxy.core.json_spans import array_spans
-from proxy.dialects.text_parts import TextPart, text_parts, value_parts, with_texts
+from proxy.core.json_edits import Change, Path, removals, splice
+from proxy.core.json_spans import Spans, array_spans
+from proxy.dialects.text_parts import TextPart, member_spans, text_parts, value_parts, with_texts
 
 
 class Holder(msgspec.Struct, frozen=True):
@@ -36,22 +36,54 @@ class Holder(msgspec.Struct, frozen=True):
         found = value_parts(self.raw) if self.is_value else text_parts(self.raw)
         return tuple(part for part in found if part.result is None) if self.own_words else found
 
-    def with_parts(self, edits: Mapping[TextPart, str], gone: Iterable[TextPart] = ()) -> bytes:
+    def with_parts(self, edits: Mapping[TextPart, str], gone: Collection[TextPart] = ()) -> bytes:
         """Return its bytes with other texts, and without some parts of its lists (`can_go`)."""
-        raw = with_texts(self.raw, edits)
-        # Backwards, so that places in a list stay what they were.
-        for part in sorted(gone, key=lambda part: part.start, reverse=True):
-            path, index = list_of(part), part.path[-2]
-            parent = _at(raw, path)
-            shorter = None if parent is None else without_child(parent, index)
-            changed = None if shorter is None else with_child(raw, path, shorter)
-            raw = raw if changed is None else changed
-        return raw
+        left_out: dict[Path, set[int | str]] = {}
+        for part in gone:
+            left_out.setdefault(list_of(part), set()).add(part.path[-2])
+        cuts: list[Change] = []
+        for path, spans in self.lists(left_out).items():
+            indices = [index for index in left_out[path] if isinstance(index, int)]
+            cuts += removals(spans, set(indices))
+        kept = {part: text for part, text in edits.items() if part not in gone}
+        return with_texts(self.raw, kept, _outermost(cuts))
 
     def list_length(self, part: TextPart) -> int:
         """Return how many parts the list has that a part stands in."""
-        value = _at(self.raw, list_of(part))
-        return len((None if value is None else array_spans(value)) or ())
+        path = list_of(part)
+        return len(self.lists((path,)).get(path, ()))
+
+    def lists(self, paths: Collection[Path]) -> dict[Path, Spans]:
+        """Return where the elements of the lists at `paths` stand; walks through its bytes once."""
+        found: dict[Path, Spans] = {}
+        _find_lists(self.raw, 0, (), paths, found)
+        return found
+
+
+def _find_lists(raw: bytes, offset: int, at: Path, paths: Collection[Path], found: dict[Path, Spans]) -> None:
+    """Note the lists among `paths`, all of which lie at or below `at`, where `raw` stands at `offset`."""
+    below: dict[int | str, list[Path]] = {}
+    for path in paths:
+        if len(path) > len(at):
+            below.setdefault(path[len(at)], []).append(path)
+    spans = array_spans(raw) if raw[:1] == b"[" else None
+    if spans is not None and at in paths:
+        found[at] = tuple((start + offset, end + offset) for start, end in spans)
+    members = {} if spans is not None or not below else member_spans(raw)
+    for key, further in below.items():
+        span = spans[key] if spans is not None and isinstance(key, int) else members.get(str(key))
+        if span is not None:
+            start, end = span
+            _find_lists(raw[start:end], offset + start, (*at, key), further, found)
+
+
+def _outermost(cuts: list[Change]) -> list[Change]:
+    """Return cuts in order, without those inside another one."""
+    kept: list[Change] = []
+    for cut in sorted(cuts, key=lambda cut: (cut[0], -cut[1])):
+        if not kept or cut[0] >= kept[-1][1]:
+            kept.append(cut)
+    return kept
 
 
 def can_go(part: TextPart) -> bool:
@@ -88,10 +120,3 @@ def _with_elements(value: bytes, changed: Mapping[int | None, bytes | None]) -> 
     changes += [(*span, raw) for index, span in enumerate(spans) if (raw := changed.get(index)) is not None]
     changes.sort(key=lambda change: change[:2])
     return splice(value, changes)
-
-
-def _at(raw: bytes, path: Path) -> bytes | None:
-    value: bytes | None = raw
-    for key in path:
-        value = None if value is None else child(value, key)
-    return value

@@ -6,12 +6,12 @@ call arguments and everything of unknown type are no text here: nobody may edit 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 import msgspec
 import orjson
 
-from proxy.core.json_edits import Path, splice
+from proxy.core.json_edits import Change, Path, splice
 from proxy.core.json_spans import DocumentError, array_spans, parse_object
 from proxy.core.json_values import decode
 
@@ -40,7 +40,7 @@ class TextPart(msgspec.Struct, frozen=True):
 
 def text_parts(raw: bytes) -> tuple[TextPart, ...]:
     """Return the texts of an element in order; none for what is no object."""
-    members = _members(raw)
+    members = member_spans(raw)
     role, kind = (_word(raw, members.get(name)) for name in ("role", "type"))
     if "output" in members and kind.endswith("_output"):
         return tuple(_texts(raw, ("output",), members["output"], 0))
@@ -55,13 +55,13 @@ def value_parts(raw: bytes) -> tuple[TextPart, ...]:
     return tuple(_texts(raw, (), (0, len(raw)), None))
 
 
-def with_texts(raw: bytes, edits: Mapping[TextPart, str]) -> bytes:
+def with_texts(raw: bytes, edits: Mapping[TextPart, str], cuts: Iterable[Change] = ()) -> bytes:
     """Return the element with other texts in the given parts (of that element); the rest stays byte for byte.
 
-    A new text is spelled as it is, without needless escapes.
+    A new text is spelled as it is, without needless escapes. `cuts` are further changes, outside those parts.
     """
     changes = [(part.start, part.end, quoted_text(text)) for part, text in edits.items()]
-    return splice(raw, sorted(changes, key=lambda change: change[0]))
+    return splice(raw, sorted([*changes, *cuts], key=lambda change: change[:2]))
 
 
 def quoted_text(text: str) -> bytes:
@@ -89,7 +89,7 @@ def _texts(raw: bytes, path: Path, span: tuple[int, int], result: int | None) ->
     results = 0
     for index, (first, last) in enumerate(array_spans(raw[start:end]) or ()):
         part = raw[start + first : start + last]
-        members = _members(part, start + first)
+        members = member_spans(part, start + first)
         kind = _word(raw, members.get("type"))
         inner: Path = (*path, index)
         if kind in _TEXT_TYPES and "text" in members:
@@ -102,7 +102,7 @@ def _texts(raw: bytes, path: Path, span: tuple[int, int], result: int | None) ->
             results += 1
 
 
-def _members(raw: bytes, offset: int = 0) -> dict[str, tuple[int, int]]:
+def member_spans(raw: bytes, offset: int = 0) -> dict[str, tuple[int, int]]:
     """Return the spans of an object's values, `offset` added; of duplicated keys the last counts."""
     if raw[:1] != b"{":
         return {}

@@ -8,6 +8,7 @@ from typing import Protocol
 from aiohttp import web
 
 from proxy.core.errors import ProxyError
+from proxy.edge.decision_threads import DecisionThreads
 from proxy.edge.errors import error_body
 from proxy.edge.listener import cannot_listen, parse_listen, remove_stale_socket
 from proxy.edge.request_target import matched_path
@@ -43,6 +44,7 @@ class Admin:
         self._observed = observed
         self._runner: web.AppRunner | None = None
         self._path: str | None = None
+        self._threads = DecisionThreads(1)
 
     async def start(self, listen: str) -> str:
         """Begin to serve; return the URL. Raises OSError or ValueError."""
@@ -68,6 +70,7 @@ class Admin:
 
     async def stop(self) -> None:
         """Stop serving."""
+        self._threads.shutdown()
         if self._runner is not None:
             await self._runner.cleanup()
         if self._path is not None:
@@ -105,5 +108,6 @@ class Admin:
 
         asked = Request("POST", path, header, await request.read())
         # In a thread: counting a long prompt must not hold up the requests that are being served.
-        body = await asyncio.to_thread(explain_request, self._observed.pipeline, asked)
+        run = asyncio.get_running_loop().run_in_executor
+        body = await run(self._threads, explain_request, self._observed.pipeline, asked)
         return web.Response(body=body, content_type="application/json")

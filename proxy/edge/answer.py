@@ -39,6 +39,9 @@ class Answer:
         self._keep_alive = self.keep_alive and framing is not Framing.CLOSE
         self._exchange.status = head.status
         self.has_begun = True
+        if framing is Framing.CLOSE:
+            # Nothing but a reset tells an end of this connection, for whatever reason, from the body's.
+            self._connection.ends_body(is_whole=False)
         self._unsent = write_response_head(head, framing, report, self._keep_alive, is_stream)
 
     def write(self, data: bytes) -> None:
@@ -67,6 +70,8 @@ class Answer:
         self.flush()
         if self._framing is Framing.CHUNKED:
             self._connection.write(LAST_CHUNK)
+        elif self._framing is Framing.CLOSE:
+            self._connection.ends_body(is_whole=True)
         self._connection.finish(self._keep_alive)
 
     def send_whole(self, response: bytes, status: int) -> None:
@@ -88,7 +93,6 @@ class Answer:
         """End the answer so that it cannot pass for whole: what was written is sent, its end never comes."""
         self.flush()
         if self._framing is Framing.CLOSE:
-            # Nothing but a reset tells this end of a connection from the end of the body.
-            self._connection.abort()
+            self._connection.break_off()
         else:
             self._connection.finish(False)

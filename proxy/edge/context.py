@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
 from typing import Protocol
 
 from proxy.core.clock import Clock
-from proxy.core.decision import Lane
 from proxy.core.exchange import Exchange
+from proxy.edge.decision_threads import DecisionThreads
 from proxy.http.deadlines import Deadlines
 from proxy.http.limits import ServerLimits
 from proxy.lanes.lane import Lane as LanePort
 from proxy.observe.recorder import Recorder
-from proxy.pipeline import Pipeline
+from proxy.pipeline import Decision, Pipeline
 from proxy.policy.model import Route
 from proxy.upstream.pool import Pool
 
@@ -23,7 +22,7 @@ class Deciding(Protocol):
 
     exchange: Exchange
 
-    async def decide_in_thread(self, body: bytes) -> None:
+    async def decide_in_thread(self, parts: list[bytes]) -> None:
         """Decide without holding the event loop, then send."""
         ...
 
@@ -54,8 +53,12 @@ class HandlerContext(Protocol):
     limits: ServerLimits
     routing: Routing
     recorder: Recorder
-    lanes: Mapping[Lane, LanePort]
     tunnels: set[asyncio.Transport]
+    decisions: DecisionThreads
+
+    def lane(self, decision: Decision, exchange: Exchange) -> LanePort:
+        """Return what carries a request that was decided about."""
+        ...
 
     def next_request_id(self) -> str:
         """Return an id for a new exchange."""
@@ -69,6 +72,6 @@ class HandlerContext(Protocol):
         """Give the place back."""
         ...
 
-    def start(self, handler: Deciding, body: bytes) -> None:
-        """Run `handler.decide_in_thread(body)` as a task."""
+    def start(self, handler: Deciding, parts: list[bytes]) -> bool:
+        """Run `handler.decide_in_thread(parts)` as a task; `False` where there is no room for it."""
         ...

@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import re
 
+import msgspec
+
 from proxy.core.document import Document, DocumentError
 from proxy.core.sse import EventSplitter, event_data
 from proxy.core.usage import Usage
 from proxy.dialects.dialect import Dialect
+from proxy.dialects.marking import is_marked
 
 MAX_EVENT_BYTES = 1024 * 1024
 """Longer events pass unread: memory per stream stays bounded."""
@@ -34,6 +37,7 @@ class EventTap:
 
     __slots__ = (
         "_dialect",
+        "_end_key",
         "_forwarded_bytes",
         "_is_skipping",
         "_last",
@@ -41,7 +45,7 @@ class EventTap:
         "_removes_usage",
         "_splitter",
         "finish_reason",
-        "finished_choices",
+        "finished",
         "has_content",
         "has_error",
         "has_events",
@@ -52,6 +56,7 @@ class EventTap:
 
     def __init__(self, dialect: Dialect, removes_usage: bool, watches_ids: bool = False) -> None:
         self._dialect = dialect
+        self._end_key = dialect.end_key
         self._markers = (*dialect.markers, b"id:") if watches_ids else dialect.markers
         self._removes_usage = removes_usage
         self._splitter = EventSplitter()
@@ -64,7 +69,7 @@ class EventTap:
         self.has_id = False
         self.is_terminal = False
         self.finish_reason = ""
-        self.finished_choices = 0
+        self.finished: set[int] = set()
         self.usage: Usage | None = None
 
     @property
@@ -75,14 +80,13 @@ class EventTap:
     def feed(self, data: bytes) -> bytes:
         """Read `data` and return what is to be forwarded now."""
         if self.has_content and not self._splitter.carry_bytes and data.endswith(_EVENT_ENDS):
-            for marker in self._markers:
-                if marker in data:
-                    return self._read(data)
+            if is_marked(data, self._markers, self._end_key):
+                return self._read(data)
             self._last = data
-            if self._removes_usage and _USAGE_KEY in data:
-                trimmed = _without_plain_null_usage(data)
-                return self._read(data) if trimmed is None else trimmed
-            return data
+            if not self._removes_usage or _USAGE_KEY not in data:
+                return data
+            if data.find(b"\n\n") == len(data) - 2 and b"\r" not in data:
+                return _without_null_usage(data)
         return self._read(data)
 
     def _read(self, data: bytes) -> bytes:
@@ -116,7 +120,7 @@ class EventTap:
         """Tell whether an event may say more than that the content goes on."""
         if not self.has_content:
             return True
-        return any(marker in event for marker in self._markers)
+        return is_marked(event, self._markers, self._end_key)
 
     def _learn(self, event: bytes) -> bool:
         """Read an event; return whether it carries usage and nothing else."""
@@ -127,7 +131,7 @@ class EventTap:
             self.usage = _latest(self.usage, facts.usage)
         if facts.finish_reason is not None:
             self.finish_reason = facts.finish_reason
-            self.finished_choices += facts.finished_choices
+            self.finished.update(facts.finished)
         if facts.terminal:
             self.is_terminal = True
         if facts.error:
@@ -185,38 +189,27 @@ def _latest(known: Usage | None, new: Usage) -> Usage:
     )
 
 
-def _without_plain_null_usage(data: bytes) -> bytes | None:
-    """Remove `"usage":null` from whole events where it shows without parsing that it is theirs to lose.
+class _Top(msgspec.Struct, gc=False):
+    usage: object = msgspec.UNSET
 
-    The text `,"usage":null` cannot stand inside a JSON string (its quotes would be escaped), and a member is
-    at the top level if one brace and no other bracket follows it in its event. `None` when that does not
-    decide.
-    """
-    first, *others = data.split(_NULL_USAGE)
-    if data.count(_USAGE_KEY) != len(others):
-        return None
-    for text in others:
-        end = text.find(b"\n\n")
-        rest = text[: end if end >= 0 else text.find(b"\r\n\r\n")]
-        if rest.count(b"}") != 1 or b"]" in rest or b"{" in rest:
-            return None
-    return first + b"".join(others)
+
+_TOP = msgspec.json.Decoder(_Top)
 
 
 def _without_null_usage(event: bytes) -> bytes:
     """Remove the top-level `"usage": null` that OpenAI adds to every chunk of a stream asked for usage.
 
-    A caller that did not ask must not see it. Data on several lines is left as it is.
+    A caller that did not ask must not see it. What is not one JSON object on one line is left as it is.
     """
-    plain = _without_plain_null_usage(event)
-    if plain is not None:
-        return plain
     data = event_data(event)
     if not data.startswith(b"{") or event.count(data) != 1:
         return event
     try:
+        # The only `"usage"` there is, in an object that has one: no other place is left for it.
+        if event.count(_USAGE_KEY) == 1 and _NULL_USAGE in data and _TOP.decode(data).usage is None:
+            return event.replace(_NULL_USAGE, b"")
         document = Document.parse(data)
-    except DocumentError:
+    except (msgspec.DecodeError, DocumentError, UnicodeDecodeError):
         return event
     if document.get("usage") != b"null":
         return event

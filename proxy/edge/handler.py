@@ -6,9 +6,11 @@ answers. Nothing here knows HTTP framing, policies or providers.
 
 from __future__ import annotations
 
+from proxy.core.decision import Abandoned
 from proxy.core.errors import (
     BODY_TOO_LARGE,
     INTERNAL,
+    OVERLOADED,
     TOO_MANY_REQUESTS,
     UPSTREAM_PROTOCOL,
     ProxyError,
@@ -16,37 +18,32 @@ from proxy.core.errors import (
 from proxy.core.exchange import Exchange
 from proxy.edge.answer import Answer
 from proxy.edge.context import HandlerContext
+from proxy.edge.deciding import LONG_BODY_BYTES, asks_dry_run, judge, takes_long
 from proxy.edge.errors import error_body, error_response
-from proxy.edge.outgoing import plan_outgoing, plan_unread
+from proxy.edge.outgoing import deferred, plan_outgoing, plan_unread
 from proxy.edge.relay import Relay
 from proxy.edge.report import report_headers
-from proxy.edge.request_body import MAX_PLAIN_BYTES, plain_body
-from proxy.edge.request_target import matched_path
-from proxy.edge.response_head import write_handshake
-from proxy.explanation import explain_request
-from proxy.http import tunnel
+from proxy.edge.request_body import MAX_PLAIN_BYTES
+from proxy.edge.request_target import below_v1, matched_path
+from proxy.edge.switching import open_tunnel
 from proxy.http.head import RequestHead, ResponseHead
 from proxy.http.server import ServerConnection
 from proxy.lanes.lane import Call, Outgoing
 from proxy.pipeline import Decision, Request
-from proxy.policy.model import HeaderLevel, OnOversize, Route
+from proxy.policy.model import HeaderLevel, Route
 from proxy.policy.rewriting import PolicyRefusal
+from proxy.policy.watched import IsWanted, check_wanted
 from proxy.upstream.pool import Pool
 
 REPLAYABLE_BYTES = 64 * 1024
 """A body that no route reads is kept up to this size, so that it can be sent again on a fresh connection."""
-
-INLINE_COUNT_BYTES = 16 * 1024
-"""Deciding about a longer body in a thread when that may count tokens."""
-
-_EXPLAIN = "x-weir-explain"
-_EXPLAIN_HEADER = b"x-weir-explain"
 
 
 class ExchangeHandler:
     """The `RequestHandler` of one request."""
 
     __slots__ = (
+        "_base",
         "_body_bytes",
         "_call",
         "_candidates",
@@ -67,6 +64,7 @@ class ExchangeHandler:
         self._context = context
         self._connection = connection
         self._routing = context.routing
+        self._base: str | None = None
         self._candidates: tuple[Route, ...] = ()
         self._parts: list[bytes] = []
         self._body_bytes = 0
@@ -97,6 +95,9 @@ class ExchangeHandler:
         exchange.policy_version = self._routing.pipeline.policies.version
         try:
             exchange.path = matched_path(head.target)
+            self._base = self._routing.pipeline.base_of(exchange.path)
+            if self._base is not None:
+                below_v1(head.target, self._base)  # refuses what could not be sent elsewhere
         except ProxyError as error:
             exchange.path = "?"
             self._fail(error)
@@ -135,13 +136,17 @@ class ExchangeHandler:
                 self._call.end_body()
             return
         parts, self._parts = self._parts, []
-        body = parts[0] if len(parts) == 1 else b"".join(parts)
         if not self._candidates or self._head.upgrade:
-            self._send_unread(body)
-        elif self._takes_long(body):
-            self._context.start(self, body)
-        else:
-            self._decide(body)
+            self._send_unread(b"".join(parts))
+            return
+        if self._body_bytes <= LONG_BODY_BYTES:
+            body = parts[0] if len(parts) == 1 else b"".join(parts)
+            if not takes_long(self._head, body, self._candidates):
+                self._decide(body)
+                return
+            parts = [body]
+        if not self._context.start(self, parts):
+            self._pass_undecided(parts)
 
     def writable(self, is_writable: bool) -> None:
         """The caller reads too slowly, or reads again."""
@@ -168,52 +173,46 @@ class ExchangeHandler:
 
     def _decide(self, body: bytes) -> None:
         try:
-            request, is_decoded = self._readable(body)
-            if self._is_dry_run(request):
-                self._explained(explain_request(self._routing.pipeline, request))
-                return
-            decision = self._routing.pipeline.decide(request, self._candidates)
+            decided, is_decoded = self._judge(body, None)
         except ProxyError as error:
             self._fail(error)
             return
-        self._act(decision, body, is_decoded)
+        self._conclude(decided, body, is_decoded)
 
-    async def decide_in_thread(self, body: bytes) -> None:
-        """Decide about a long body without holding the event loop."""
+    async def decide_in_thread(self, parts: list[bytes]) -> None:
+        """Decide about a long body without holding the event loop; empties `parts`."""
         try:
             run = self._context.loop.run_in_executor
-            request, is_decoded = await run(None, self._readable, body)
-            pipeline = self._routing.pipeline
-            if _EXPLAIN_HEADER in self._head.fields and await run(None, self._is_dry_run, request):
-                self._explained(await run(None, explain_request, pipeline, request))
-                return
-            decision = await run(None, pipeline.decide, request, self._candidates)
+            body, decided, is_decoded = await run(self._context.decisions, self._judge_parts, parts)
+        except Abandoned:
+            return
         except ProxyError as error:
             if not self._is_over:
                 self._fail(error)
             return
         if not self._is_over:
-            self._act(decision, body, is_decoded)
+            self._conclude(decided, body, is_decoded)
 
-    def _readable(self, body: bytes) -> tuple[Request, bool]:
-        """Return the request as the pipeline reads it, and whether its body had to be decompressed."""
-        must_read = any(self._refuses_unread(route) for route in self._candidates)
-        plain = plain_body(self._head, body, self._limit_bytes or MAX_PLAIN_BYTES, must_read)
+    def _judge_parts(self, parts: list[bytes]) -> tuple[bytes, Decision | bytes, bool]:
+        check_wanted(self._is_wanted)
+        body = parts[0] if len(parts) == 1 else b"".join(parts)
+        parts.clear()
+        return body, *self._judge(body, self._is_wanted)
+
+    def _judge(self, body: bytes, is_wanted: IsWanted | None) -> tuple[Decision | bytes, bool]:
         exchange = self.exchange
-        return Request(exchange.method, exchange.path, self.header, plain), plain is not body
+        request = Request(exchange.method, exchange.path, self.header, body, is_wanted)
+        max_bytes = self._limit_bytes or MAX_PLAIN_BYTES
+        return judge(self._routing.pipeline, self._candidates, self._head, request, max_bytes)
 
-    def _takes_long(self, body: bytes) -> bool:
-        """Tell whether deciding could hold the event loop: counting, or what a few bytes may inflate to."""
-        if b"content-encoding" in self._head.fields:
-            return bool(body)
-        return len(body) > INLINE_COUNT_BYTES and self._routing.pipeline.needs_tokens(self._candidates)
+    def _is_wanted(self) -> bool:
+        return not self._is_over
 
-    def _is_dry_run(self, request: Request) -> bool:
-        """Tell whether the caller asks what would happen, on a route that lets callers ask."""
-        if self._head.fields.get(_EXPLAIN_HEADER) != b"dry-run":
-            return False
-        route = self._routing.pipeline.route(request, self._candidates)
-        return route is not None and _EXPLAIN in route.allow_caller
+    def _conclude(self, decided: Decision | bytes, body: bytes, is_decoded: bool) -> None:
+        if isinstance(decided, bytes):
+            self._explained(decided)
+        else:
+            self._act(decided, body, is_decoded)
 
     def _explained(self, explanation: bytes) -> None:
         """Answer with what would happen; nothing is sent upstream."""
@@ -251,6 +250,9 @@ class ExchangeHandler:
         return True
 
     def _pool(self, decision: Decision) -> Pool:
+        """Return the connections to the chosen upstream, and say in its own terms what is asked for there."""
+        if self._base is not None and not self._routing.pipeline.keeps_target(self._base, decision):
+            self._head.target = below_v1(self._head.target, self._base)
         return self._routing.pool(decision.upstream.name)
 
     # --- sending --------------------------------------------------------------------------------------
@@ -262,17 +264,23 @@ class ExchangeHandler:
         exchange.lane = decision.lane
         answer = Answer(self._connection, self._head, exchange)
         self._relay = Relay(self._context, self, answer, exchange, decision)
-        lane = self._context.lanes[decision.lane.value]
+        if decision.deferral is not None:
+            outgoing = deferred(outgoing, decision, self._relay.keep_alive)
+        lane = self._context.lane(decision, exchange)
         call = lane.carry(outgoing, exchange, self._relay)
         if not self._is_over:
             self._call = call
 
-    def _send_unread(self, body: bytes | None) -> None:
-        """Send a request whose body no route reads; `None` for one that follows as it comes."""
+    def _send_unread(self, body: bytes | None, overload: ProxyError | None = None) -> None:
+        """Send a request whose body no route reads; `None` for one that follows as it comes.
+
+        `overload` says that there was no time to read it; it answers what then cannot be decided.
+        """
+        reason = "the body was not read" if overload is None else "too many bodies wait to be read"
         try:
-            decision = self._routing.pipeline.unread(self._candidates)
+            decision = self._routing.pipeline.unread(self._candidates, reason)
         except ProxyError as error:
-            self._fail(error)
+            self._fail(overload or error)
             return
         self.exchange.steps = decision.steps
         if self._enter(decision.route):
@@ -287,22 +295,26 @@ class ExchangeHandler:
             if self._call is not None:
                 self._call.send_body(data)
 
+    def _pass_undecided(self, parts: list[bytes]) -> None:
+        """Pass a long body unread, for which there is no room, or refuse it where it must be read."""
+        error = ProxyError(OVERLOADED, "Too many long requests are being read.", retry_after_seconds=1)
+        if self._must_be_read():
+            self._fail(error)
+        else:
+            self._send_unread(b"".join(parts), error)
+
+    def _must_be_read(self) -> bool:
+        """Tell whether this request is refused rather than passed unread."""
+        if asks_dry_run(self._head, self._candidates):
+            return True
+        return any(route.refuses_unread for route in self._candidates)
+
     def _oversize(self) -> None:
-        if any(self._refuses_unread(route) for route in self._candidates):
+        if self._must_be_read():
             message = f"The request body is larger than the {self._limit_bytes} bytes that this route reads."
             self._fail(ProxyError(BODY_TOO_LARGE, message))
         else:
             self._stream_unread()
-
-    @staticmethod
-    def _refuses_unread(route: Route) -> bool:
-        match route.on_oversize:
-            case OnOversize.REJECT:
-                return True
-            case OnOversize.PASS:
-                return False
-            case OnOversize.AUTO:
-                return route.enforces
 
     # --- the relay's side -----------------------------------------------------------------------------
 
@@ -325,22 +337,7 @@ class ExchangeHandler:
         upstream = call.detach() if call is not None else None
         if upstream is None:
             return
-        exchange = self.exchange
-        exchange.status = 101
-        report = report_headers(exchange, HeaderLevel.FULL, self._context.clock.monotonic(), head)
-        self._connection.write(write_handshake(head, report))
-        downstream, early = self._connection.detach()
-        ends = {downstream, upstream[0]}
-        self._context.tunnels.update(ends)
-
-        def closed(downstream_bytes: int, upstream_bytes: int) -> None:
-            self._context.tunnels.difference_update(ends)
-            exchange.request_bytes = downstream_bytes
-            exchange.response_bytes = upstream_bytes
-            self._record()
-
-        deadlines, stall_seconds = self._context.deadlines, self._context.limits.write_stall
-        tunnel.join(downstream, upstream[0], early, upstream[1], deadlines, stall_seconds, closed)
+        open_tunnel(self._context, self._connection, head, upstream, self.exchange, self._record)
 
     def relay_done(self) -> None:
         """The answer is over; what an upstream that is not done yet still says, nobody waits for."""

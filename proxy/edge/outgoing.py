@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+
+import msgspec
 
 from proxy.core.decision import Lane
 from proxy.core.document import Document
 from proxy.http.head import RequestHead
-from proxy.lanes.lane import Outgoing, Pooling, Rewrite
+from proxy.lanes.lane import Deferral, Outgoing, Pooling, Rewrite
 from proxy.pipeline import Decision
 from proxy.policy.model import CoalescePolicy, OnReject, Route, UsageMode
 from proxy.policy.waiting import caller_patience_seconds
@@ -63,6 +65,26 @@ def plan_outgoing(
     )
     plan = BodyPlan(len(edited), replaced=replaced)
     return Outgoing(head, pool, edited, plan, rewrite, patience_seconds, pooling)
+
+
+def deferred(outgoing: Outgoing, decision: Decision, keep_alive: Callable[[float], None]) -> Outgoing:
+    """Return a request with what the batch lane needs to know; `keep_alive` is its caller's answer's."""
+    route, document, dialect, plan = decision.route, decision.document, decision.dialect, decision.deferral
+    if plan is None or route is None or route.batch is None or document is None or dialect is None:
+        return outgoing
+    options = document.value("stream_options")
+    deferral = Deferral(
+        plan=plan,
+        policy=route.batch,
+        route=route.name,
+        dialect=dialect,
+        document=document,
+        model=decision.model,
+        is_stream=decision.is_stream,
+        wants_usage=isinstance(options, dict) and options.get("include_usage") is True,
+        keep_alive=keep_alive,
+    )
+    return msgspec.structs.replace(outgoing, deferral=deferral)
 
 
 def _pooling(decision: Decision) -> Pooling | None:

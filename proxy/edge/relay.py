@@ -15,6 +15,7 @@ from proxy.dialects.dialect import Dialect
 from proxy.edge.answer import Answer
 from proxy.edge.errors import error_body, error_response
 from proxy.edge.event_tap import EventTap
+from proxy.edge.learnt import note_body, note_stream
 from proxy.edge.report import report_headers, timing_comment
 from proxy.edge.response_head import is_event_stream, is_json, is_plain
 from proxy.http.deadlines import NEVER, Deadlines
@@ -29,9 +30,11 @@ AFTER_LAST_EVENT_SECONDS = 1.0
 """How long an upstream may take to end its answer after the terminal event."""
 
 _HEARTBEAT = b": keep-alive\n\n"
+_WHITESPACE = b" "
 _SYNTHETIC_HEAD = ResponseHead(
     200, b"OK", [(b"content-type", b"Content-Type", b"text/event-stream; charset=utf-8")]
 )
+_SYNTHETIC_JSON_HEAD = ResponseHead(200, b"OK", [(b"content-type", b"Content-Type", b"application/json")])
 
 
 class RelayContext(Protocol):
@@ -140,8 +143,22 @@ class Relay:
         else:
             self._commit()
 
+    def keep_alive(self, seconds: float) -> None:
+        """Begin the answer now, with a sign of life every so often: what is asked for takes long."""
+        self._heartbeat_seconds = seconds
+        self._heartbeat_at = self._context.deadlines.after(seconds)
+        self._watch()
+        self._beat()
+        self._answer.flush()
+
     def _head_after_heartbeat(self, head: ResponseHead) -> None:
-        """The status is spent: an event stream goes on, anything else becomes an error event."""
+        """The status is spent: what was begun goes on, anything else becomes an error event.
+
+        Where white space was sent the body follows, whatever its status was: an error says so itself.
+        """
+        if not self._decision.is_stream:
+            self._heartbeat_seconds = None
+            return
         dialect = self._decision.dialect
         if head.status < 300 and is_event_stream(head) and is_plain(head) and dialect is not None:
             self._tap = self._new_tap(dialect)
@@ -193,7 +210,7 @@ class Relay:
             self._end_stream(self._tap)
             return
         if not self._answer.has_begun:
-            self._read_body(b"".join(self._held))
+            note_body(exchange, self._decision.dialect, b"".join(self._held))
             self._commit()
         self._answer.end()
         self._finish()
@@ -204,13 +221,14 @@ class Relay:
         exchange.ended_at = self._context.clock.monotonic()
         tap = self._tap
         if tap is not None:
-            self._read_stream(tap)
+            note_stream(exchange, tap)
         if tap is not None and self._is_whole(tap):
             # The upstream died after its last word: nothing is missing but the end of the connection.
             self._end_complete(tap)
             return
         exchange.error = error.kind.code
         if not self._answer.has_begun:
+            self._book_holding(exchange.ended_at)
             report = report_headers(exchange, self._level, exchange.ended_at, None)
             is_head = exchange.method == "HEAD"
             exchange.response_bytes = 0 if is_head else len(error_body(error))
@@ -228,7 +246,7 @@ class Relay:
 
     def _end_stream(self, tap: EventTap) -> None:
         rest = tap.finish()
-        self._read_stream(tap)
+        note_stream(self._exchange, tap)
         status = self._head.status if self._head is not None else 200
         is_no_stream = status >= 300 or not (tap.has_events or self._decision.is_stream)
         if self._is_whole(tap) or tap.has_error or is_no_stream:
@@ -242,10 +260,10 @@ class Relay:
 
     def _is_whole(self, tap: EventTap) -> bool:
         """Tell whether the last word was said: the terminal event, or a finish reason for every choice."""
-        if tap.is_terminal or not tap.finished_choices:
+        if tap.is_terminal or not tap.finished:
             return tap.is_terminal
         dialect, document = self._decision.dialect, self._decision.document
-        return dialect is None or document is None or tap.finished_choices >= dialect.choices(document)
+        return dialect is None or document is None or len(tap.finished) >= dialect.choices(document)
 
     def _end_complete(self, tap: EventTap, is_torn: bool = False) -> None:
         if not self._answer.has_begun:
@@ -268,6 +286,11 @@ class Relay:
             )
         elif self._is_stream and dialect is not None and self._head is None:
             self._answer.write(dialect.error_event(error.message, error.kind.code, None))
+        elif not self._is_stream and self._head is None and self._was_silent:
+            # Nothing but white space: the error can still be the whole body, if not the status.
+            self._answer.write(error_body(error))
+            self._answer.end()
+            return
         self._answer.break_off()
 
     def cancelled(self) -> None:
@@ -276,9 +299,12 @@ class Relay:
         exchange.ended_at = self._context.clock.monotonic()
         tap = self._tap
         if tap is not None:
-            self._read_stream(tap)
+            note_stream(exchange, tap)
         if tap is None or not self._is_whole(tap):
             exchange.error = "client_closed"
+        if not self._answer.has_begun:
+            self._book_holding(exchange.ended_at)
+            exchange.measure_overhead(exchange.ended_at)
         self._finish()
 
     def _finish(self) -> None:
@@ -309,9 +335,7 @@ class Relay:
         exchange = self._exchange
         now = self._context.clock.monotonic()
         if self._is_watched:
-            exchange.held_seconds = (
-                exchange.ended_at or exchange.first_token_at or now
-            ) - exchange.first_byte_at
+            self._book_holding(exchange.ended_at or exchange.first_token_at or now)
         report = report_headers(exchange, self._level, now, head)
         # A stream that is read may need an error event at its end, which no announced length could hold.
         self._answer.begin(head, report, self._is_stream, is_rewritten=self._tap is not None)
@@ -320,6 +344,12 @@ class Relay:
             self._answer.write(data)
         if held:
             self._answer.flush()
+
+    def _book_holding(self, until: float) -> None:
+        """Book how long an answer that had begun was held back: that is waiting for the upstream."""
+        exchange = self._exchange
+        if exchange.first_byte_at:
+            exchange.held_seconds = until - exchange.first_byte_at
 
     def _write(self, data: bytes) -> None:
         if self._answer.has_begun:
@@ -357,30 +387,13 @@ class Relay:
         tap = self._tap
         if not self._answer.has_begun:
             if self._head is None:
-                self._is_stream = True
+                is_stream = self._is_stream = self._decision.is_stream
                 report = report_headers(self._exchange, self._level, self._context.clock.monotonic(), None)
-                self._answer.begin(_SYNTHETIC_HEAD, report, True, True)
+                head = _SYNTHETIC_HEAD if is_stream else _SYNTHETIC_JSON_HEAD
+                self._answer.begin(head, report, is_stream, True)
             else:
                 self._commit()
         # Without a tap nothing is known about where events end, unless none has come yet.
         is_safe = self._head is None if tap is None else tap.is_between_events and not tap.has_id
-        if self._is_stream and is_safe:
-            self._answer.write(_HEARTBEAT)
-
-    # --- reading --------------------------------------------------------------------------------------
-
-    def _read_stream(self, tap: EventTap) -> None:
-        exchange = self._exchange
-        exchange.usage = tap.usage
-        exchange.finish_reason = tap.finish_reason
-        exchange.was_empty = not tap.has_content
-
-    def _read_body(self, body: bytes) -> None:
-        dialect = self._decision.dialect
-        if dialect is None or not body:
-            return
-        facts = dialect.read_body(body)
-        exchange = self._exchange
-        exchange.usage = facts.usage
-        exchange.finish_reason = facts.finish_reason or ""
-        exchange.was_empty = facts.empty
+        if is_safe:
+            self._answer.write(_HEARTBEAT if self._is_stream else _WHITESPACE)

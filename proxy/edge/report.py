@@ -6,7 +6,7 @@ import re
 from functools import lru_cache
 from urllib.parse import quote
 
-from proxy.core.decision import LaneDecision, Pooled, StepReport, StepStatus, UrgencyDecision
+from proxy.core.decision import Deferred, LaneDecision, Pooled, StepReport, StepStatus, UrgencyDecision
 from proxy.core.exchange import Exchange
 from proxy.http.head import ResponseHead
 from proxy.policy.model import HeaderLevel
@@ -24,14 +24,17 @@ def report_headers(exchange: Exchange, level: HeaderLevel, now: float, head: Res
         return b""
     lines = ""
     if level is HeaderLevel.FULL:
+        deferred = exchange.deferred
         lines = _decision_lines(
             exchange.route,
             exchange.policy_version,
             exchange.urgency,
-            exchange.lane,
+            exchange.lane if deferred is None else None,
             exchange.pooled,
             exchange.steps,
         )
+        if deferred is not None and exchange.lane is not None:
+            lines += _deferred_line(exchange.lane, deferred)
         if exchange.tokens_after is not None:
             before = f", in_before={exchange.tokens_before}" if exchange.tokens_before is not None else ""
             lines += f"x-weir-tokens: in={exchange.tokens_after}{before}\r\n"
@@ -63,6 +66,17 @@ def _decision_lines(
     if steps:
         lines += f"x-weir-steps: {', '.join(map(_step, steps))}\r\n"
     return lines
+
+
+def _deferred_line(lane: LaneDecision, deferred: Deferred) -> str:
+    tier = f" tier={_token(deferred.tier)};" if deferred.tier else ""
+    job, reason = _string(deferred.job_id), _string(lane.reason)
+    return f"x-weir-lane: {lane.value.value};{tier} job={job}; reason={reason}\r\n"
+
+
+def _token(text: str) -> str:
+    """Return an RFC 9651 token, a string where it is none: a tier may be a provider's own word."""
+    return text if _TOKEN.fullmatch(text) else _string(text)
 
 
 def _timing_lines(exchange: Exchange, now: float) -> str:
@@ -118,8 +132,10 @@ def _integer(value: int) -> str:
     return f'"{str(value)[:_LONGEST_NUMBER_CHARS]}"'
 
 
+_TOKEN = re.compile(r"[a-z*][a-z0-9_.*-]*")
 _KEY = re.compile(r"[a-z*][a-z0-9_.*-]*")
-_NO_KEY = re.compile(r"[^a-z0-9_.*-]")
+_NO_TOKEN = re.compile(r"[a-z*][a-z0-9_.*-]*")
+_KEY = re.compile(r"[^a-z0-9_.*-]")
 
 
 def _string(text: str) -> str:

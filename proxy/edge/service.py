@@ -12,6 +12,7 @@ from proxy.core.decision import Lane
 from proxy.core.errors import ProxyError
 from proxy.core.exchange import Exchange
 from proxy.edge.context import Deciding, Routing
+from proxy.edge.decision_threads import DecisionThreads
 from proxy.edge.errors import error_response
 from proxy.edge.handler import ExchangeHandler
 from proxy.http.deadlines import Deadlines
@@ -44,6 +45,7 @@ class EdgeService:
         self.routing = routing
         self.connections: set[ServerConnection] = set()
         self.tunnels: set[asyncio.Transport] = set()
+        self.decisions = DecisionThreads()
         self.is_draining = False
         self._tasks: set[asyncio.Task[None]] = set()
         self._in_route: dict[str, int] = {}
@@ -84,14 +86,19 @@ class EdgeService:
         """Give a place back."""
         self._in_route[route.name] -= 1
 
-    def start(self, handler: Deciding, body: bytes) -> None:
-        """Decide about a long body in a task of its own."""
+    def start(self, handler: Deciding, parts: list[bytes]) -> bool:
+        """Decide about a long body in a task of its own; `False` where there is no room for it."""
+        body_bytes = sum(map(len, parts))
+        if not self.decisions.claim(body_bytes):
+            return False
         name = f"decide {handler.exchange.request_id}"
-        task = self.loop.create_task(handler.decide_in_thread(body), name=name)
+        task = self.loop.create_task(handler.decide_in_thread(parts), name=name)
         self._tasks.add(task)
-        task.add_done_callback(lambda done: self._decided(handler, done))
+        task.add_done_callback(lambda done: self._decided(handler, body_bytes, done))
+        return True
 
-    def _decided(self, handler: Deciding, task: asyncio.Task[None]) -> None:
+    def _decided(self, handler: Deciding, body_bytes: int, task: asyncio.Task[None]) -> None:
+        self.decisions.release(body_bytes)
         self._tasks.discard(task)
         problem = None if task.cancelled() else task.exception()
         if problem is not None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import msgspec
 
-from proxy.core.document import Document, Path
+from proxy.core.document import Document, Path, TooManyParts
 from proxy.core.price import Price, PriceLookup, PromptCache
 from proxy.core.stages import Stage
 from proxy.dialects.question import TURN_FIELDS
@@ -88,13 +88,20 @@ def read_prompt(
 def _parts(document: Document, dialect_name: str) -> list[bytes]:
     parts: list[bytes | None] = []
     if document.has_any(_SCHEMA_FIELDS):
-        parts += map(document.get_path, _SCHEMAS)
+        parts += (_schema(document, path) for path in _SCHEMAS)
     if document.has_any(_LEADING_FIELDS):
         parts += map(document.get, _LEADING)
     field = TURN_FIELDS.get(dialect_name, "input")
     turns = document.array(field)
     parts += (document.get(field),) if turns is None else turns
     return [part for part in parts if part is not None and part != b"null"]
+
+
+def _schema(document: Document, path: Path) -> bytes | None:
+    try:
+        return document.get_path(path)
+    except TooManyParts:
+        return document.get(str(path[0]))
 
 
 class SeenPrefixes:

@@ -15,10 +15,11 @@ from proxy.dialects.dialect import Dialect
 from proxy.explanation.prompt_cost import Prompt, read_prompt
 from proxy.pipeline import Decision, Pipeline, Request
 from proxy.policy.rewriting import PolicyRefusal
+from proxy.policy.watched import IsWanted, watched
 
 
 def explain_request(pipeline: Pipeline, request: Request) -> bytes:
-    """Return the explanation of a request as JSON."""
+    """Return the explanation of a request as JSON. Raises Abandoned."""
     trace = Trace()
     try:
         decision = pipeline.explain(request, trace)
@@ -46,7 +47,8 @@ def explanation(pipeline: Pipeline, request: Request, decision: Decision, trace:
     `trace` is what the pipeline left of the steps. Tokens are those of the whole prompt; `usd` is what they
     cost without any cache hit, where a price is known.
     """
-    prompts = read_prompts(stages_of(request, decision, trace), decision.dialect, pipeline)
+    stages = stages_of(request, decision, trace)
+    prompts = read_prompts(stages, decision.dialect, pipeline, request.is_wanted)
     return {
         "route": decision.route.name if decision.route is not None else None,
         "lost": [{"route": lost.route.name, "reason": _printable(lost.reason)} for lost in decision.lost],
@@ -75,8 +77,11 @@ def stages_of(request: Request, decision: Decision, trace: Trace) -> list[Stage]
     return [Stage(document, decision.upstream, named if isinstance(named, str) else "")]
 
 
-def read_prompts(stages: list[Stage], dialect: Dialect | None, pipeline: Pipeline) -> list[Prompt]:
-    """Measure each stage; what a step left alone is measured once."""
+def read_prompts(
+    stages: list[Stage], dialect: Dialect | None, pipeline: Pipeline, is_wanted: IsWanted | None = None
+) -> list[Prompt]:
+    """Measure each stage; what a step left alone is measured once. Raises Abandoned."""
+    counter = watched(pipeline.counter, is_wanted)
     name = None if dialect is None else dialect.name
     prompts: list[Prompt] = []
     for index, stage in enumerate(stages):
@@ -84,7 +89,7 @@ def read_prompts(stages: list[Stage], dialect: Dialect | None, pipeline: Pipelin
         if before is not None and stage.document is before.document and stage.upstream is before.upstream:
             prompts.append(prompts[-1])
         else:
-            prompts.append(read_prompt(stage, name, pipeline.counter, pipeline.prices))
+            prompts.append(read_prompt(stage, name, counter, pipeline.prices))
     return prompts
 
 
@@ -107,7 +112,8 @@ def _printable(text: str) -> str:
 def _is_json(body: bytes) -> bool:
     """Tell whether a body may stand inside JSON; what Weir reads may hold NaN, a mark or odd bytes."""
     try:
-        json.loads(body.decode("utf-8"), parse_constant=_refuse)
+        # Numbers are not looked at: those of thousands of digits are numbers to JSON, but not to `int`.
+        json.loads(body.decode("utf-8"), parse_constant=_refuse, parse_int=len, parse_float=len)
     except (ValueError, RecursionError):
         return False
     return True

@@ -138,15 +138,17 @@ class ClientConnection(asyncio.Protocol):
 
     # --- the sender's side ----------------------------------------------------------------------------
 
-    def start(self, handler: ResponseHandler, method: bytes, wait: WaitLimits) -> None:
-        """Begin a request; `write` and `request_sent` follow."""
+    def start(
+        self, handler: ResponseHandler, method: bytes, wait: WaitLimits, spent_seconds: float = 0.0
+    ) -> None:
+        """Begin a request; `write` and `request_sent` follow. `spent_seconds` of its total are over."""
         self.handler = handler
         self._reader.expect(method)
         self._has_head = False
         self._is_request_sent = False
         self._waiting_for = wait
         self._baseline_bytes = acknowledged_bytes(self.transport) if self._is_tls else self._written_bytes
-        self._total_deadline = self._deadlines.horizon + wait.total
+        self._total_deadline = self._deadlines.horizon + wait.total - spent_seconds
         self.deadline = self._total_deadline
 
     def write(self, data: bytes) -> None:

@@ -8,14 +8,17 @@ that had closed before a request arrived acknowledges none of it. Delayed acknow
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import select
 import socket
 import struct
 import sys
+import termios
 
 _BYTES_ACKED_OFFSET = 120
 _INFO_BYTES = 128
 _SYN = 1
+_LINGER = struct.Struct("ii")
 _GONE_EVENTS = select.POLLHUP | select.POLLERR | getattr(select, "POLLRDHUP", 0)
 
 
@@ -49,6 +52,29 @@ def taken_bytes(transport: asyncio.Transport) -> int:
     """
     acknowledged = acknowledged_bytes(transport)
     return -transport.get_write_buffer_size() if acknowledged is None else acknowledged
+
+
+def undelivered_bytes(transport: asyncio.Transport) -> int:
+    """Return how much of what was written the peer has not acknowledged, as far as that is known."""
+    waiting_bytes = transport.get_write_buffer_size()
+    sock = transport.get_extra_info("socket")
+    if sock is None or sock.fileno() < 0 or not sys.platform.startswith("linux"):
+        return waiting_bytes
+    try:
+        answer = fcntl.ioctl(sock.fileno(), termios.TIOCOUTQ, bytes(4))
+    except OSError:
+        return waiting_bytes
+    return waiting_bytes + int(struct.unpack("i", answer)[0])
+
+
+def reset_on_close(transport: asyncio.Transport, is_wanted: bool) -> None:
+    """Have the kernel end a TCP connection with a reset instead of an end, whoever closes it and why.
+
+    What the peer has not acknowledged by then is lost. Other sockets know no resets.
+    """
+    sock = transport.get_extra_info("socket")
+    if sock is not None and sock.fileno() >= 0 and sock.family != socket.AF_UNIX:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _LINGER.pack(is_wanted, 0))
 
 
 def is_peer_gone(transport: asyncio.BaseTransport) -> bool:

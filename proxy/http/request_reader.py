@@ -17,6 +17,9 @@ from proxy.core.errors import (
 from proxy.http.head import Header, RequestHead
 from proxy.http.limits import ServerLimits
 
+_REFUSED_METHODS = frozenset({b"CONNECT", b"TRACE"})
+"""A tunnel to somewhere else; and an echo of what was sent, which may be a key that the caller must not see."""
+
 
 class Incoming:
     """A request as far as it has been read and not yet delivered."""
@@ -180,7 +183,10 @@ class RequestReader:
 
 
 def _refuse_ambiguous(head: RequestHead) -> None:
-    """Refuse what llhttp tolerates and RFC 9112 does not (sections 3.2 and 6.1)."""
+    """Refuse what llhttp tolerates and RFC 9112 does not (sections 3.2 and 6.1), or nobody may relay."""
+    if head.method in _REFUSED_METHODS:
+        name = head.method.decode("ascii")
+        raise ProxyError(METHOD_NOT_SUPPORTED, f"The method {name} is not relayed.")
     if head.version not in ("1.1", "1.0"):
         raise ProxyError(BAD_REQUEST, f"HTTP version {head.version} is not supported.")
     if b"transfer-encoding" in head.fields:

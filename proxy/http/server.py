@@ -12,7 +12,7 @@ from typing import Protocol, cast
 
 from proxy.core.errors import REQUEST_TIMEOUT, ProxyError
 from proxy.http.deadlines import NEVER, Deadlines
-from proxy.http.delivery import is_peer_gone, taken_bytes
+from proxy.http.delivery import is_peer_gone, reset_on_close, taken_bytes, undelivered_bytes
 from proxy.http.head import RequestHead
 from proxy.http.limits import ServerLimits
 from proxy.http.request_reader import Incoming, RequestReader
@@ -79,6 +79,7 @@ class ServerConnection(asyncio.Protocol):
         "_is_paused_by_handler",
         "_is_reading_paused",
         "_is_request_done",
+        "_is_resetting",
         "_is_write_paused",
         "_loop",
         "_reader",
@@ -100,6 +101,7 @@ class ServerConnection(asyncio.Protocol):
         self._is_paused_by_handler = False
         self._is_reading_paused = False
         self._is_request_done = False
+        self._is_resetting = False
         self._is_write_paused = False
         self._taken_bytes = 0
         self.deadline = NEVER
@@ -267,11 +269,20 @@ class ServerConnection(asyncio.Protocol):
         if len(self._reader.queue) <= 1:
             self._resume_reading()
 
-    def abort(self) -> None:
-        """Break the connection so that the caller cannot take what it has for the whole answer."""
+    def ends_body(self, is_whole: bool) -> None:
+        """Say whether the end of this connection may pass for the end of a body that only it delimits."""
+        reset_on_close(self.transport, not is_whole)
+
+    def break_off(self) -> None:
+        """Break the connection (see `ends_body`) as soon as the caller has what was written."""
         self._handler = None
-        self.is_closed = True
-        self.transport.abort()
+        self.is_closed = self._is_resetting = True
+        self._expire_in(self._service.limits.write_stall)
+        self._reset_if_delivered()
+
+    def _reset_if_delivered(self) -> None:
+        if not undelivered_bytes(self.transport):
+            self.transport.abort()
 
     def pause_body(self) -> None:
         """Stop reading: the upstream does not take the body as fast as it comes."""
@@ -315,6 +326,8 @@ class ServerConnection(asyncio.Protocol):
 
     def sweep(self, now: float) -> None:
         """Enforce whichever limit is running: head, body, keep-alive, write stall or linger."""
+        if self._is_resetting:
+            self._reset_if_delivered()
         if self._is_reading_paused and is_peer_gone(self.transport):
             self.transport.abort()
             return
@@ -327,15 +340,12 @@ class ServerConnection(asyncio.Protocol):
             return
         self.deadline = NEVER
         is_reading_request = self._handler is not None or self._reader.is_in_head
-        if (
-            is_reading_request
-            and not self.has_written
-            and not self._is_write_paused
-            and not self._is_lingering
-        ):
+        if is_reading_request and not (self.has_written or self._is_write_paused or self._is_lingering):
             self._refuse(ProxyError(REQUEST_TIMEOUT, "The request did not arrive in time."))
-        else:
-            self.transport.abort()
+            return
+        if self.transport.get_write_buffer_size():
+            self.ends_body(is_whole=False)
+        self.transport.abort()
 
     def _refuse(self, error: ProxyError) -> None:
         handler = self._handler

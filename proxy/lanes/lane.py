@@ -14,7 +14,8 @@ from proxy.core.exchange import Exchange
 from proxy.dialects.dialect import Dialect
 from proxy.http.client import ResponseHandler
 from proxy.http.head import RequestHead
-from proxy.policy.model import CoalescePolicy
+from proxy.lanes.batch.plan import DeferralPlan
+from proxy.policy.model import BatchPolicy, CoalescePolicy
 from proxy.upstream.pool import Pool
 from proxy.upstream.request_head import BodyPlan
 
@@ -52,6 +53,24 @@ class Pooling(msgspec.Struct, frozen=True):
     asks_usage: bool
 
 
+class Deferral(msgspec.Struct, frozen=True):
+    """What the batch lane has to know about a request besides its bytes.
+
+    `document` is the body as it is sent (never compressed). `wants_usage` says that its stream is to have a
+    usage event. `keep_alive` begins the caller's answer and gives it signs of life every so many seconds.
+    """
+
+    plan: DeferralPlan
+    policy: BatchPolicy
+    route: str
+    dialect: Dialect
+    document: Document
+    model: str
+    is_stream: bool
+    wants_usage: bool
+    keep_alive: Callable[[float], None]
+
+
 class Outgoing(msgspec.Struct, frozen=True):
     """A request on its way. `body` is `None` when it is streamed through `Call.send_body`."""
 
@@ -62,6 +81,7 @@ class Outgoing(msgspec.Struct, frozen=True):
     rewrite: Rewrite | None = None
     patience_seconds: float = 60.0
     pooling: Pooling | None = None
+    deferral: Deferral | None = None
 
 
 class Call(Protocol):

@@ -59,6 +59,7 @@ class StreamCall:
 
     __slots__ = (
         "_asked_at",
+        "_begun_at",
         "_body",
         "_connection",
         "_exchange",
@@ -91,6 +92,7 @@ class StreamCall:
         self._lease: Lease | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._asked_at = 0.0
+        self._begun_at = exchange.decided_at or exchange.started_at
         self._pieces: list[bytes] = []
         self._is_body_ended = outgoing.body is not None
         self._is_paused = False
@@ -103,6 +105,7 @@ class StreamCall:
     def start(self) -> None:
         """Find a connection and send. A body that cannot be sent twice gets a connection of its own."""
         self._timer = None
+        self._book_attempt()
         self._phase = _Phase.WAITING
         pool = self._outgoing.pool
         may_be_stale = self._body is not None and self._stale_resends < _MAX_STALE_RESENDS
@@ -111,28 +114,47 @@ class StreamCall:
             self._send(connection)
             return
         self._asked_at = self._lane.clock.monotonic()
-        self._lease = pool.ask(self._granted, self._refused)
+        self._lease = pool.ask(self._granted, self._refused, self._dialling, self._spent_seconds())
+
+    def _book_attempt(self) -> None:
+        """Book what an earlier attempt took at the upstream: time that was not Weir's own."""
+        exchange = self._exchange
+        if exchange.sent_at:
+            exchange.earlier_seconds += self._lane.clock.monotonic() - exchange.sent_at
+            exchange.sent_at = 0.0
+
+    def _spent_seconds(self) -> float:
+        """Return how much of the time for the whole exchange is over."""
+        return self._lane.clock.monotonic() - self._begun_at
+
+    def _dialling(self) -> None:
+        """The wait for a place is over, a connection is being made."""
+        now = self._lane.clock.monotonic()
+        self._exchange.queue_seconds += now - self._asked_at
+        self._asked_at = now
 
     def _granted(self, connection: ClientConnection) -> None:
-        waited_seconds = self._lane.clock.monotonic() - self._asked_at
-        if connection.is_reused:
-            self._exchange.queue_seconds += waited_seconds
-        else:
-            self._exchange.connect_seconds += waited_seconds
-        self._lease = None
+        self._book_wait(is_queue=connection.is_reused)
         self._send(connection)
 
     def _refused(self, error: ProxyError) -> None:
-        self._exchange.connect_seconds += self._lane.clock.monotonic() - self._asked_at
-        self._lease = None
+        self._book_wait(is_queue=self._lease is not None and self._lease.task is None)
         self.failed(error)
+
+    def _book_wait(self, is_queue: bool) -> None:
+        self._lease = None
+        waited_seconds = self._lane.clock.monotonic() - self._asked_at
+        if is_queue:
+            self._exchange.queue_seconds += waited_seconds
+        else:
+            self._exchange.connect_seconds += waited_seconds
 
     def _send(self, connection: ClientConnection) -> None:
         outgoing = self._outgoing
         target = outgoing.pool.target
         self._connection = connection
         self._phase = _Phase.SENT
-        connection.start(self, outgoing.head.method, target.wait)
+        connection.start(self, outgoing.head.method, target.wait, self._spent_seconds())
         head = write_request_head(
             outgoing.head, target.request_target(outgoing.head.target), target.sender, self._plan()
         )
@@ -319,6 +341,8 @@ class StreamCall:
 
     def _is_worth_waiting(self, delay_seconds: float) -> bool:
         """Tell whether the caller will still be there: it has waited for all earlier attempts already."""
+        if self._spent_seconds() + delay_seconds >= self._outgoing.pool.target.wait.total:
+            return False
         waited_seconds = self._lane.clock.monotonic() - self._exchange.started_at
         return waited_seconds + delay_seconds <= self._outgoing.patience_seconds
 
@@ -327,6 +351,7 @@ class StreamCall:
         if connection is not None and connection.handler is self:
             connection.cancel()
         self._phase = _Phase.WAITING
+        self._book_attempt()
         self._waits += 1
         self._exchange.retries += 1
         self._exchange.queue_seconds += delay_seconds

@@ -113,6 +113,39 @@ TOKEN_FALLBACKS = Metric(
 )
 STEPS = Metric("weir_steps_total", Kind.COUNTER, ("step", "status"), "Step runs by outcome.")
 LANES = Metric("weir_lane_decisions_total", Kind.COUNTER, ("lane", "reason"), "Lane decisions by reason.")
+POOLED = Metric(
+    "weir_pooled_requests_total",
+    Kind.COUNTER,
+    ("route", "strategy", "closed_by"),
+    "Exchanges of the coalesce lane, by how they were carried and by what let them leave.",
+)
+MICRO_BATCH = Metric(
+    "weir_micro_batch_size",
+    Kind.HISTOGRAM,
+    ("strategy",),
+    "Callers in one upstream call of the coalesce lane.",
+    (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0, 1024.0, 2048.0),
+)
+POOL_WAIT = Metric(
+    "weir_pool_wait_seconds",
+    Kind.HISTOGRAM,
+    ("strategy",),
+    "Deliberate wait of exchanges of the coalesce lane, those that did not wait included.",
+    (0.0, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0),
+)
+CALLS_SAVED = Metric(
+    "weir_upstream_calls_saved_total",
+    Kind.COUNTER,
+    ("route", "strategy"),
+    "Upstream calls that were not made because another exchange's call served this one, too.",
+)
+WARM_TOKENS = Metric(
+    "weir_warm_prompt_tokens_total",
+    Kind.COUNTER,
+    ("route", "prefix", "kind"),
+    "Prompt tokens of requests with a long prefix, and those of them read from the provider's cache (kind: "
+    "input, cached), by what was known of the prefix: cold, warm, or expired where waiting was in vain.",
+)
 RETRIES = Metric("weir_retries_total", Kind.COUNTER, ("upstream",), "Requests sent to an upstream once more.")
 REWRITES_REFUSED = Metric(
     "weir_rewrites_refused_total",
@@ -169,6 +202,11 @@ METRICS: tuple[Metric, ...] = (
     TOKEN_FALLBACKS,
     STEPS,
     LANES,
+    POOLED,
+    MICRO_BATCH,
+    POOL_WAIT,
+    CALLS_SAVED,
+    WARM_TOKENS,
     RETRIES,
     REWRITES_REFUSED,
     CAPPED_EMPTY,

@@ -30,6 +30,11 @@ class LogRecord(msgspec.Struct, kw_only=True, gc=False):
     urgency_reason: str | None
     lane: str | None
     lane_reason: str | None
+    strategy: str | None
+    pool_size: int | None
+    job: str | None
+    tier: str | None
+    cost_usd: float | None
     steps: list[str]
     model: str | None
     stream: bool
@@ -61,7 +66,7 @@ def log_record(exchange: Exchange, wall_seconds: float) -> LogRecord:
     usage = exchange.usage
     urgency, lane = exchange.urgency, exchange.lane
     ttft_seconds, tpot_seconds = exchange.ttft_seconds, exchange.tpot_seconds
-    first_byte_seconds = exchange.first_byte_seconds
+    first_byte_seconds, pooled, deferred = exchange.first_byte_seconds, exchange.pooled, exchange.deferred
     return LogRecord(
         time=_time(wall_seconds),
         request_id=exchange.request_id,
@@ -73,6 +78,11 @@ def log_record(exchange: Exchange, wall_seconds: float) -> LogRecord:
         urgency_reason=urgency.reason if urgency is not None else None,
         lane=lane.value._value_ if lane is not None else None,
         lane_reason=lane.reason if lane is not None else None,
+        strategy=pooled.strategy._value_ if pooled is not None else None,
+        pool_size=pooled.size if pooled is not None else None,
+        job=deferred.job_id if deferred is not None else None,
+        tier=(deferred.tier or None) if deferred is not None else None,
+        cost_usd=deferred.cost_usd if deferred is not None else None,
         steps=[_step(step) for step in exchange.steps] if exchange.steps else [],
         model=exchange.model[:_MAX_TEXT_CHARS] or None,
         stream=exchange.is_stream,

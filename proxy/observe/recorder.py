@@ -6,7 +6,7 @@ import logging
 import re
 
 from proxy.core.clock import Clock
-from proxy.core.decision import LaneDecision, StepReport
+from proxy.core.decision import ClosedBy, LaneDecision, Pooled, StepReport, Strategy
 from proxy.core.exchange import Exchange
 from proxy.core.usage import Usage
 from proxy.observe import catalogue as m
@@ -110,8 +110,30 @@ class Recorder:
             self._count_savings(exchange)
         if exchange.is_stream:
             self._count_stream(exchange, (exchange.route, model))
+        if exchange.pooled is not None:
+            self._count_pooled(exchange, exchange.pooled)
         if exchange.error or exchange.queue_seconds or exchange.retries:
             self._count_trouble(exchange)
+
+    def _count_pooled(self, exchange: Exchange, pooled: Pooled) -> None:
+        metrics, strategy = self.metrics, pooled.strategy.value
+        metrics.add(m.POOLED, (exchange.route, strategy, pooled.closed_by.value))
+        metrics.observe(m.POOL_WAIT, (strategy,), exchange.queue_seconds)
+        if pooled.is_leader:
+            metrics.observe(m.MICRO_BATCH, (strategy,), pooled.size)
+        elif pooled.strategy is not Strategy.WARM:
+            metrics.add(m.CALLS_SAVED, (exchange.route, strategy))
+        if pooled.strategy is Strategy.WARM and exchange.usage is not None:
+            self._count_warmth(exchange.route, pooled, exchange.usage)
+
+    def _count_warmth(self, route: str, pooled: Pooled, usage: Usage) -> None:
+        """Count what requests with a long prefix found in the provider's cache."""
+        if pooled.is_leader:
+            prefix = "cold"
+        else:
+            prefix = "warm" if pooled.closed_by in (ClosedBy.IDLE, ClosedBy.RETURNED) else "expired"
+        for kind, tokens in (("input", usage.input_tokens), ("cached", usage.cached_tokens)):
+            self.metrics.add(m.WARM_TOKENS, (route, prefix, kind), tokens or 0)
 
     def _new_series(self, key: tuple[str, str, str, int]) -> _Series:
         if len(self._series) >= _MAX_SERIES:

@@ -35,7 +35,10 @@ class BodyCondition:
 
 @dataclass(frozen=True, slots=True)
 class HeadConditions:
-    """The conditions that need no body, compiled; `None` and empty are 'not given'."""
+    """The conditions that need no body, compiled; `None` and empty are 'not given'.
+
+    `path` takes paths in lower case: some servers do not tell cases apart, and no spelling may dodge a route.
+    """
 
     path: Accepts | None
     method: Accepts | None
@@ -46,15 +49,17 @@ class HeadConditions:
     def of(match: Match) -> HeadConditions:
         """Compile the head half of a match."""
         return HeadConditions(
-            path=compile_patterns(match.path) if match.path else None,
+            path=compile_patterns([pattern.lower() for pattern in match.path]) if match.path else None,
             method=compile_patterns(match.method) if match.method else None,
             headers=tuple((name, compile_patterns(patterns)) for name, patterns in match.headers),
             match=match,
         )
 
-    def loss(self, method: str, path: str, header: Callable[[str], str | None]) -> str | None:
-        """Return why a head fails, or `None` if every condition holds."""
-        if self.path is not None and not self.path(path):
+    def loss(
+        self, method: str, path: str, names: tuple[str, ...], header: Callable[[str], str | None]
+    ) -> str | None:
+        """Return why a head fails, or `None` if every condition holds. `names` are those of `path`."""
+        if self.path is not None and not any(map(self.path, names)):
             return f"path {path} is not {_any_of(self.match.path)}"
         if self.method is not None and not self.method(method):
             return f"method {method} is not {_any_of(self.match.method)}"

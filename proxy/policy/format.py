@@ -13,12 +13,26 @@ from typing import Any, Generic, TypeVar
 from proxy.core.decision import Strategy, Urgency
 from proxy.policy import values
 from proxy.policy.findings import Mark
-from proxy.policy.kinds import DURATION, DURATION_OR_OFF, SIZE, SIZE_OR_OFF, Choice, Flag, Kind, Place, Text, Whole
+from proxy.policy.kinds import (
+    DURATION,
+    DURATION_OR_OFF,
+    SIZE,
+    SIZE_OR_OFF,
+    Choice,
+    Flag,
+    Kind,
+    Place,
+    Text,
+    Whole,
+)
 from proxy.policy.model import (
     BatchPolicy,
     CoalescePolicy,
     HeaderLevel,
+    HeldStreams,
+    KeepAlive,
     Match,
+    OnDisconnect,
     OnError,
     OnOversize,
     OnReject,
@@ -179,6 +193,10 @@ BATCH = Record(
             ListOf(Choice.of(BATCH_TIERS), may_be_empty=False), "Provider tiers that may carry deferred work."
         ),
         "flush": Key(FLUSH, "When a batch is sent."),
+        "min_jobs": Key(Whole(least=1), "Fewer jobs do not make a batch: they go another way."),
+        "keep_alive": Key(Choice.of_enum(KeepAlive), "What held callers without a stream get meanwhile."),
+        "on_disconnect": Key(Choice.of_enum(OnDisconnect), "What becomes of a held job whose caller left."),
+        "streams": Key(Choice.of_enum(HeldStreams), "Whether deferrable streams are held."),
     },
     lambda given: BatchPolicy(
         **{key: value for key, value in given.items() if key != "flush"} | given.get("flush", {})

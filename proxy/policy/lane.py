@@ -31,12 +31,13 @@ class LaneFacts:
     """What the choice depends on besides urgency.
 
     endpoint          the dialect's name; `None` when the API shape is unknown
-    stream            the caller asked for an event stream
+    stream            the caller asked for an event stream and needs its tokens as they come
     ticket            the caller does not wait on this connection (`Prefer: respond-async`, `background`)
     batch             the route has a `batch` section
     coalesce          the route has a `coalesce` section
     deadline_seconds  how long the answer may take; `None` when nobody said
     patience_seconds  how long the caller holds the connection
+    obstacle          what else speaks against deferring: credentials, tiers, the store; asked last
     """
 
     endpoint: str | None
@@ -46,6 +47,7 @@ class LaneFacts:
     deadline_seconds: float | None
     patience_seconds: float
     coalesce: bool = False
+    obstacle: str | None = None
 
 
 _INTERACTIVE = LaneDecision(Lane.STREAM, "interactive")
@@ -83,7 +85,7 @@ def _refusal(facts: LaneFacts, capabilities: LaneCapabilities) -> str | None:
     if facts.endpoint is None:
         return "unknown API shape cannot be deferred"
     if facts.stream:
-        return "a stream cannot be deferred"
+        return "a stream that needs its tokens as they come is not deferred"
     if not facts.batch:
         return "the route has no batch section"
     if not capabilities.batch:
@@ -93,4 +95,4 @@ def _refusal(facts: LaneFacts, capabilities: LaneCapabilities) -> str | None:
         return f"deadline of {deadline:g} s is too short to defer"
     if not facts.ticket and facts.patience_seconds < SHORTEST_HOLD_SECONDS:
         return f"caller waits only {facts.patience_seconds:g} s"
-    return None
+    return facts.obstacle

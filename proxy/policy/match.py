@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from proxy.policy.base_paths import BasePaths
 from proxy.policy.conditions import BodyCondition, HeadConditions, RequestFacts, body_conditions
 from proxy.policy.glob import Accepts
 from proxy.policy.model import Match, PolicySet, Route
@@ -37,9 +38,16 @@ class _Test:
     head: HeadConditions
     body: tuple[BodyCondition, ...]
 
-    def loss(self, method: str, path: str, header: HeaderLookup, facts: RequestFacts | None) -> str | None:
+    def loss(
+        self,
+        method: str,
+        path: str,
+        names: tuple[str, ...],
+        header: HeaderLookup,
+        facts: RequestFacts | None,
+    ) -> str | None:
         """Return why the match fails, or `None` if it holds."""
-        reason = self.head.loss(method, path, header)
+        reason = self.head.loss(method, path, names, header)
         if reason is not None or not self.body:
             return reason
         if facts is None:
@@ -72,15 +80,16 @@ class _Settled:
 class RouteTable:
     """The compiled routes of one policy set; built once per load, shared by all requests."""
 
-    __slots__ = ("_body", "_by_path", "_open_gates", "_rules", "_tests")
+    __slots__ = ("_body", "_by_path", "_gates", "_open_gates", "_rules", "_tests", "bases")
 
     def __init__(self, policies: PolicySet) -> None:
         tests = tuple((route, _compile(route.match)) for route in policies.routes)
+        self.bases = BasePaths(policies)
         self._tests = tests
         self._body = {id(route): test.body for route, test in tests}
-        gates = tuple(_gate(route, test) for route, test in tests)
-        exact = {path for route, _ in tests for path in route.match.path if "*" not in path}
-        self._by_path = {path: _gates_of(path, gates) for path in exact}
+        gates = self._gates = tuple(_gate(route, test) for route, test in tests)
+        exact = {path.lower() for route, _ in tests for path in route.match.path if "*" not in path}
+        self._by_path = {path: _gates_of(self.bases.names(path), gates) for path in exact}
         # A path that no route spells out can only be met by a route with a glob or without a path.
         self._open_gates = tuple(gate for gate in gates if _is_open(gate.route.match))
         self._rules = {
@@ -90,10 +99,15 @@ class RouteTable:
     def candidates(self, method: str, path: str, header: HeaderLookup) -> tuple[Route, ...]:
         """Return the routes whose head conditions all hold, in order.
 
-        `path` is without its query. The tuple ends with the first route that asks nothing about the body:
-        no later one can win. Empty means that the request passes untouched.
+        `path` is without its query; its case does not count, and one below an upstream's base path has its
+        name below `/v1`, too. The tuple ends with the first route that asks nothing about the body: no later
+        one can win. Empty means that the request passes untouched.
         """
-        gates = self._by_path.get(path, self._open_gates)
+        path = path.lower()
+        gates = self._by_path.get(path)
+        if gates is None:
+            names = self.bases.names(path)
+            gates = self._open_gates if len(names) == 1 else _gates_of(names, self._gates)
         if isinstance(gates, _Settled):
             return gates.routes
         found: list[Route] = []
@@ -132,8 +146,9 @@ class RouteTable:
     ) -> tuple[Route | None, tuple[Lost, ...]]:
         """Return the route that `pick` would return, and why each route before it lost."""
         lost: list[Lost] = []
+        names = self.bases.names(path.lower())
         for route, test in self._tests:
-            reason = test.loss(method, path, header, facts)
+            reason = test.loss(method, path, names, header, facts)
             if reason is None:
                 return route, tuple(lost)
             lost.append(Lost(route, reason))
@@ -143,7 +158,8 @@ class RouteTable:
         self, match: Match, method: str, path: str, header: HeaderLookup, facts: RequestFacts | None
     ) -> bool:
         """Tell whether the match of an urgency rule of this table's routes holds for a request."""
-        return self._rules[match].loss(method, path, header, facts) is None
+        names = self.bases.names(path.lower())
+        return self._rules[match].loss(method, path, names, header, facts) is None
 
 
 def _gate(route: Route, test: _Test) -> _Gate:
@@ -154,9 +170,11 @@ def _is_open(match: Match) -> bool:
     return not match.path or any("*" in path for path in match.path)
 
 
-def _gates_of(path: str, gates: _Gates) -> _Gates | _Settled:
-    """Return the gates that fit `path`, settled if they ask nothing more up to the first that takes all."""
-    fitting = tuple(replace(gate, path=None) for gate in gates if gate.path is None or gate.path(path))
+def _gates_of(names: tuple[str, ...], gates: _Gates) -> _Gates | _Settled:
+    """Return the gates that fit a path of these names, settled if up to a final one they ask nothing more."""
+    fitting = tuple(
+        replace(gate, path=None) for gate in gates if gate.path is None or any(map(gate.path, names))
+    )
     for index, gate in enumerate(fitting):
         if gate.method is not None or gate.headers:
             return fitting

@@ -20,7 +20,10 @@ __all__ = [
     "BoundStep",
     "CoalescePolicy",
     "HeaderLevel",
+    "HeldStreams",
+    "KeepAlive",
     "Match",
+    "OnDisconnect",
     "OnError",
     "OnOversize",
     "OnReject",
@@ -161,13 +164,41 @@ class CoalescePolicy:
     max_in_flight: int = 0
 
 
+class KeepAlive(Enum):
+    """What a held caller without a stream gets meanwhile: nothing, or white space before its JSON."""
+
+    OFF = "off"
+    WHITESPACE = "whitespace"
+
+
+class OnDisconnect(Enum):
+    """What becomes of a held job whose caller has left; what was promised (a ticket) goes on in any case."""
+
+    CANCEL = "cancel"
+    KEEP = "keep"
+
+
+class HeldStreams(Enum):
+    """What becomes of deferrable streams: held, and told at the end, or not deferred."""
+
+    HOLD = "hold"
+    DIRECT = "direct"
+
+
 @dataclass(frozen=True, slots=True)
 class BatchPolicy:
-    """The `batch` section: provider tiers and when a batch is sent (carried by the batch lane)."""
+    """The `batch` section: provider tiers, when a batch is sent, how callers are held.
+
+    A batch of fewer than `min_jobs` is not sent: its jobs go another way.
+    """
 
     upstream_tiers: tuple[str, ...] = ("batch",)
     flush_jobs: int = 500
     flush_after_seconds: float = 60.0
+    min_jobs: int = 1
+    keep_alive: KeepAlive = KeepAlive.OFF
+    on_disconnect: OnDisconnect = OnDisconnect.CANCEL
+    streams: HeldStreams = HeldStreams.HOLD
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,11 +231,16 @@ class Route:
     batch: BatchPolicy | None = None
     enforces: bool = field(init=False, default=False)
     """Whether any step limits what callers may send."""
+    refuses_unread: bool = field(init=False, default=False)
+    """Whether a body that is too large to be read is refused rather than passed unread."""
     counts_tokens: bool = field(init=False, default=False)
     """Whether any step may count tokens."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "enforces", any(bound.step.enforces(bound.config) for bound in self.steps))
+        is_refused = self.on_oversize is OnOversize.REJECT
+        is_refused |= self.on_oversize is OnOversize.AUTO and self.enforces
+        object.__setattr__(self, "refuses_unread", is_refused)
         object.__setattr__(self, "counts_tokens", any(bound.step.counts_tokens for bound in self.steps))
 
 

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from proxy.core.decision import Urgency
+from proxy.core.decision import Strategy, Urgency
 from proxy.dialects import dialect_for_path
 from proxy.dialects.conversation import conversation_fields
 from proxy.dialects.dialect import Dialect
@@ -26,6 +26,9 @@ _MOST_STOPS = 4
 """What the chat and completions APIs take; a route without a known path is judged by it."""
 
 _ESCAPE = re.compile(r"\\[nrt]")
+
+_SOON_ONLY = frozenset({Strategy.WARM, Strategy.PACE})
+"""What the coalesce lane does not do to interactive requests."""
 
 _NOT_CARRIED = "accepted, but this version carries everything on the stream lane"
 
@@ -47,7 +50,6 @@ def report_oddities(policies: PolicySet, routes: Sequence[Located[Route]], findi
         route, path = located.value, f"routes.{located.value.name}"
         _report_shadow(routes[:index], located, path, findings)
         _report_patterns(route.match, located.mark, path, findings)
-        _report_case(route.match, located.mark, path, findings)
         _report_steps(route, located.mark, path, findings)
         _report_order(route, located.mark, path, findings)
         _report_twice(route, located.mark, path, findings)
@@ -72,7 +74,7 @@ def _covers(wide: Match, narrow: Match) -> bool:
     """Tell whether every request that `narrow` accepts is accepted by `wide` for certain."""
     narrow_headers = dict(narrow.headers)
     return (
-        _patterns_cover(wide.path, narrow.path)
+        _patterns_cover(_lowered(wide.path), _lowered(narrow.path))
         and _patterns_cover(wide.method, narrow.method)
         and _patterns_cover(wide.model, narrow.model)
         and all(_patterns_cover(patterns, narrow_headers.get(name, ())) for name, patterns in wide.headers)
@@ -80,6 +82,11 @@ def _covers(wide: Match, narrow: Match) -> bool:
         and wide.stream in (None, narrow.stream)
         and _range_covers(wide.tokens, narrow.tokens)
     )
+
+
+def _lowered(patterns: Sequence[str]) -> list[str]:
+    """Return patterns of paths as they are matched."""
+    return [pattern.lower() for pattern in patterns]
 
 
 def _patterns_cover(wide: Sequence[str], narrow: Sequence[str]) -> bool:
@@ -107,14 +114,6 @@ def _report_patterns(match: Match, mark: Mark, path: str, findings: FindingList)
                 "patterns are globs that know only *, which stands for any text"
             )
             findings.warn(mark, f"{path}.match.{what}", problem)
-
-
-def _report_case(match: Match, mark: Mark, path: str, findings: FindingList) -> None:
-    for pattern in match.path:
-        lowered = pattern.lower()
-        is_known = dialect_for_path(lowered) is not None and dialect_for_path(pattern) is None
-        if pattern.startswith("/V1") or (is_known and "*" not in pattern):
-            findings.warn(mark, f"{path}.match.path", "paths are case-sensitive", f"did you mean {lowered}?")
 
 
 def _report_twice(route: Route, mark: Mark, path: str, findings: FindingList) -> None:
@@ -167,10 +166,10 @@ def _report_steps(route: Route, mark: Mark, path: str, findings: FindingList) ->
 def _report_lanes(route: Route, mark: Mark, path: str, findings: FindingList) -> None:
     urgencies = {route.urgency.default, *(rule.urgency for rule in route.urgency.rules)}
     by_caller = "x-weir-urgency" in route.allow_caller
-    if route.coalesce is not None and urgencies == {Urgency.INTERACTIVE} and not by_caller:
-        findings.warn(mark, f"{path}.coalesce", "has no effect: the route's requests are all interactive")
-    elif route.coalesce is not None:
-        findings.warn(mark, f"{path}.coalesce", _NOT_CARRIED)
+    is_urgent = urgencies == {Urgency.INTERACTIVE} and not by_caller
+    if route.coalesce is not None and is_urgent and _SOON_ONLY.issuperset(route.coalesce.strategies):
+        problem = "has no effect: the route's requests are all interactive and never made to wait like that"
+        findings.warn(mark, f"{path}.coalesce", problem)
     if route.batch is not None:
         findings.warn(mark, f"{path}.batch", _NOT_CARRIED)
         deadline_seconds = route.urgency.deadline_seconds

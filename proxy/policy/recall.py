@@ -39,7 +39,13 @@ class Recall:
     def applies(self, route: Route, document: Document) -> bool:
         """Tell whether the steps of `route` find nothing to read in `document`."""
         reads = self._reads.get(route.name)
-        return reads is not None and not document.has_any(reads) and not document.duplicates
+        return (
+            reads is not None
+            and not document.has_any(reads)
+            and not document.duplicates
+            # Keys that a lenient server reads as others are for the steps to judge.
+            and not (route.enforces and document.has_odd_keys())
+        )
 
     def get(self, key: Key) -> Recalled | None:
         """Return what is known."""

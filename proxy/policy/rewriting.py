@@ -9,15 +9,16 @@ from dataclasses import dataclass
 import msgspec
 
 from proxy.core.decision import StepReport, StepStatus
-from proxy.core.document import Document
-from proxy.core.errors import REJECTED_BY_POLICY, ProxyError
+from proxy.core.document import Document, TooManyParts
+from proxy.core.errors import BODY_TOO_LARGE, REJECTED_BY_POLICY, ErrorCode, ProxyError
 from proxy.core.prefixes import SentPrefix
 from proxy.core.price import PriceLookup
 from proxy.core.stages import Stage, Trace
 from proxy.dialects.dialect import Dialect
 from proxy.observe.prefixes import PrefixMemory
-from proxy.policy.model import OnError, PolicySet, Route, Upstream
+from proxy.policy.model import BoundStep, OnError, OnOversize, PolicySet, Route, Upstream
 from proxy.policy.recall import Recall
+from proxy.policy.watched import IsWanted, check_wanted, watched
 from proxy.steps.step import Outcome, Rejected, StepContext, TokenCounting
 
 HeaderLookup = Callable[[str], str | None]
@@ -26,6 +27,9 @@ Refusals = Callable[[str, str], frozenset[str]]
 
 _CREDENTIALS = ("authorization", "x-api-key", "api-key", "openai-organization", "openai-project")
 _SCOPE_BYTES = 16
+_INTEGER_BITS = 64
+_PRINTABLE_BITS = 14_000
+_LONGEST_VALUE_CHARS = 64
 
 
 @dataclass(slots=True)
@@ -79,11 +83,12 @@ class Rewriting:
         model: str,
         header: HeaderLookup,
         trace: Trace | None,
+        is_wanted: IsWanted | None = None,
     ) -> Rewritten:
         """Apply the steps of `route`. Raises PolicyRefusal where one forbids the request.
 
         `document` is `None` where the body was not read, `dialect` where its shape is unknown: then every
-        step is skipped. `trace`, if given, is filled.
+        step is skipped. `trace`, if given, is filled. Raises Abandoned once `is_wanted` says no.
         """
         if not route.steps:
             return Rewritten(document, upstream, model)
@@ -93,7 +98,7 @@ class Rewriting:
             return Rewritten(document, upstream, model, skipped)
         if trace is None and self._recall.applies(route, document):
             return self._recalled(route, upstream, dialect, document, model, header)
-        return self._apply_steps(route, upstream, dialect, document, model, header, trace)
+        return self._apply_steps(route, upstream, dialect, document, model, header, trace, is_wanted)
 
     def _recalled(
         self,
@@ -123,15 +128,19 @@ class Rewriting:
         model: str,
         header: HeaderLookup,
         trace: Trace | None,
+        is_wanted: IsWanted | None = None,
     ) -> Rewritten:
         is_counting = route.counts_tokens
+        tokens = watched(self._tokens, is_wanted)
         scope = self._scope(upstream, model, header) if is_counting else b""
-        context = self._context(dialect, upstream, model, header, scope)
+        context = self._context(dialect, upstream, model, header, scope, tokens)
         document = document.without_duplicates()
         taken = _Taken()
         home = (upstream.name, model)
         for bound in route.steps:
             name = bound.step.name
+            if is_wanted is not None:
+                check_wanted(is_wanted)
             if trace is not None:
                 trace.stages.append(Stage(document, upstream, model))
             try:
@@ -140,6 +149,14 @@ class Rewriting:
             except Rejected as rejection:
                 taken.reports.append(StepReport(name, StepStatus.REJECTED, rejection.message))
                 raise _refusal(route, model, taken.reports, rejection.message, rejection.param) from None
+            except TooManyParts:
+                reason = "the body has more parts than this step looks at"
+                taken.reports.append(StepReport(name, StepStatus.SKIPPED, reason))
+                if _must_look(route, bound):
+                    raise _refusal(
+                        route, model, taken.reports, f"{name}: {reason}.", None, BODY_TOO_LARGE
+                    ) from None
+                continue
             except BaseException as problem:
                 taken.reports.append(StepReport.of_failure(name, problem))
                 if route.on_error is OnError.REJECT:
@@ -151,7 +168,7 @@ class Rewriting:
                 model = outcome.model or model
                 upstream = self._upstreams[outcome.upstream or upstream.name]
                 scope = self._scope(upstream, model, header) if is_counting else b""
-                context = self._context(dialect, upstream, model, header, scope)
+                context = self._context(dialect, upstream, model, header, scope, tokens)
         if taken.added and home != (upstream.name, model):
             document = taken.without(self._refusals(upstream.name, model), document)
         if trace is not None:
@@ -167,13 +184,19 @@ class Rewriting:
                 self._prefixes.remember(scope, prefix)
 
     def _context(
-        self, dialect: Dialect, upstream: Upstream, model: str, header: HeaderLookup, scope: bytes
+        self,
+        dialect: Dialect,
+        upstream: Upstream,
+        model: str,
+        header: HeaderLookup,
+        scope: bytes,
+        tokens: TokenCounting,
     ) -> StepContext:
         return StepContext(
             dialect,
             model,
             upstream.provider.value,
-            self._tokens,
+            tokens,
             self._refusals(upstream.name, model),
             header,
             self._prices,
@@ -204,7 +227,8 @@ class _Taken(msgspec.Struct):
             self.added.difference_update(outcome.required)
         if outcome.inner:
             self.inner.update(outcome.inner)
-        self.reports.append(StepReport(name, outcome.status, outcome.reason, outcome.detail, outcome.added))
+        detail = outcome.detail and _short(outcome.detail)
+        self.reports.append(StepReport(name, outcome.status, outcome.reason, detail, outcome.added))
         if outcome.tokens is not None:
             self.tokens = (self.tokens or outcome.tokens)[0], outcome.tokens[1]
         if outcome.sent is not None:
@@ -219,10 +243,40 @@ class _Taken(msgspec.Struct):
         return document
 
 
+def _must_look(route: Route, bound: BoundStep) -> bool:
+    """Tell whether a body that a step cannot look at as a whole must be refused, as one too large is."""
+    match route.on_oversize:
+        case OnOversize.REJECT:
+            return True
+        case OnOversize.PASS:
+            return False
+        case OnOversize.AUTO:
+            return bound.step.enforces(bound.config)
+
+
+def _short(detail: tuple[tuple[str, str | int], ...]) -> tuple[tuple[str, str | int], ...]:
+    """Return details as they may be shown: callers write numbers of thousands of digits."""
+    for _, value in detail:
+        if isinstance(value, str) or value.bit_length() >= _INTEGER_BITS:
+            return tuple((key, _short_value(value)) for key, value in detail)
+    return detail
+
+
+def _short_value(value: str | int) -> str | int:
+    if isinstance(value, int):
+        if value.bit_length() < _INTEGER_BITS:
+            return value
+        value = str(value) if value.bit_length() <= _PRINTABLE_BITS else "beyond all bounds"
+    return value if len(value) <= _LONGEST_VALUE_CHARS else value[:_LONGEST_VALUE_CHARS] + "..."
+
+
 def _refusal(
-    route: Route, model: str, reports: list[StepReport], message: str, param: str | None
+    route: Route,
+    model: str,
+    reports: list[StepReport],
+    message: str,
+    param: str | None,
+    kind: ErrorCode = REJECTED_BY_POLICY,
 ) -> PolicyRefusal:
     """Return what is raised where a step forbids a request, or failed and must not have."""
-    return PolicyRefusal(
-        REJECTED_BY_POLICY, message, param, route=route.name, model=model, steps=tuple(reports)
-    )
+    return PolicyRefusal(kind, message, param, route=route.name, model=model, steps=tuple(reports))

@@ -59,7 +59,7 @@ def read(call: Call) -> Work:
         cache_marks=automatic_marks(tokens, call.scenario.cache),
         choices=choices,
         is_stream=fields.flag(body, "stream"),
-        tier=read_tier(body),
+        tier=read_tier(body, call.scenario.flex.offered),
         requested_tokens=(cap or 0) * count,
     )
 

@@ -19,7 +19,10 @@ class Family(Enum):
 
 @dataclass(eq=False)
 class ApiError(Exception):
-    """An answer other than 200. `param` names the offending field, `code` is the reason for machines."""
+    """An answer other than 200. `param` names the offending field, `code` is the reason for machines.
+
+    `is_html` is for the error of a gateway between caller and provider, which knows no API's shape.
+    """
 
     status: int
     message: str
@@ -27,6 +30,7 @@ class ApiError(Exception):
     param: str | None = None
     code: str | None = None
     headers: tuple[tuple[str, str], ...] = ()
+    is_html: bool = False
 
     def __str__(self) -> str:
         return f"{self.status} {self.code}: {self.message}"
@@ -106,6 +110,8 @@ def failure(status: int, code: str | None = None, retry_after_seconds: float | N
         else ("invalid_request_error", None, f"The request was refused with status {status}. (simulated)"),
     )
     headers = () if retry_after_seconds is None else retry_after_headers(retry_after_seconds)
+    if code is not None and code in _MESSAGES:
+        type_, message = code, _MESSAGES[code]
     return ApiError(status, message, type_, None, code or default_code, headers)
 
 
@@ -120,6 +126,13 @@ _FAILURES: Mapping[int, tuple[str, str | None, str]] = {
     403: ("invalid_request_error", "permission_denied", "You may not do this. (simulated)"),
     404: ("invalid_request_error", "model_not_found", "The model does not exist. (simulated)"),
     429: ("requests", "rate_limit_exceeded", "Rate limit reached for requests. (simulated)"),
+    498: ("capacity_exceeded", "capacity_exceeded", "Flex tier capacity exceeded. (simulated)"),
     503: ("service_unavailable_error", None, "The engine is currently overloaded. (simulated)"),
     529: ("overloaded_error", None, "Overloaded. (simulated)"),
+}
+
+# What is told apart by its code, not by its status.
+_MESSAGES: Mapping[str, str] = {
+    "resource_unavailable": "There is no flex capacity for this request now. (simulated)",
+    "insufficient_quota": "You exceeded your current quota. (simulated)",
 }

@@ -17,7 +17,7 @@ from proxy.sim.errors import ApiError
 from proxy.sim.scenario import FaultMatch, FaultRule, Faults
 from proxy.sim.text import seeded
 
-__all__ = ["HEADER_PREFIX", "FaultBook", "Faults", "read_headers"]
+__all__ = ["HEADER_PREFIX", "FaultBook", "Faults", "over", "read_headers", "read_metadata"]
 
 HEADER_PREFIX = "x-sim-"
 _TRUE, _FALSE = ("1", "true", "yes"), ("0", "false", "no")
@@ -44,6 +44,17 @@ def read_headers(headers: Iterable[tuple[str, str]]) -> Faults:
         _check_range(number, item.metadata, lower)
         given[item.name] = number
     return Faults(**given)  # type: ignore[arg-type]  # each value was converted to its field's own type
+
+
+def read_metadata(metadata: Mapping[str, str]) -> Faults:
+    """Return what a batch's own metadata ask for: `sim_batch_…` keys, named as the headers are.
+
+    Raises ApiError (400) as `read_headers` does. Other keys are the caller's.
+    """
+    wanted = {
+        name.replace("_", "-"): value for name, value in metadata.items() if name.startswith("sim_batch_")
+    }
+    return read_headers((f"x-{name}", value) for name, value in wanted.items())
 
 
 def _convert(kind: type, value: str, name: str) -> object:
@@ -83,9 +94,11 @@ class FaultBook:
         self._seed = seed
         self._matches = [0] * len(rules)
 
-    def pick(self, path: str, model: str, headers: Mapping[str, str]) -> Faults:
+    def pick(self, path: str, model: str, headers: Mapping[str, str], method: str = "POST") -> Faults:
         """Return what the first rule that hits this request does, no faults if none does."""
         for index, rule in enumerate(self._rules):
+            if rule.match.method is not None and rule.match.method.upper() != method:
+                continue
             if not _matches(rule.match, path, model, headers):
                 continue
             self._matches[index] += 1
@@ -94,7 +107,9 @@ class FaultBook:
         return Faults()
 
     def _hits(self, index: int, rule: FaultRule) -> bool:
-        count = self._matches[index]
+        count = self._matches[index] - rule.skip
+        if count <= 0:
+            return False
         if rule.first is not None and count > rule.first:
             return False
         if count % rule.every:

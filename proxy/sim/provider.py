@@ -1,6 +1,6 @@
 """The simulated provider at work: the path of one request, phases in order.
 
-    headers' faults -> key -> body -> scenario's faults -> shape -> limits -> slot -> cache -> answer
+    body -> headers' faults -> key -> scenario's faults -> shape -> limits -> flex -> slot -> cache -> answer
 
 It owns the state that requests share and what is billed when. It refuses to know what a body means.
 """
@@ -8,29 +8,32 @@ It owns the state that requests share and what is billed when. It refuses to kno
 from __future__ import annotations
 
 import asyncio
-import hashlib
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 from aiohttp import web
-from multidict import CIMultiDict
 
 from proxy.core.clock import Clock
-from proxy.sim import body as fields
-from proxy.sim.cache import PrefixCache, written_tokens
-from proxy.sim.counts import unknown_model
-from proxy.sim.errors import ApiError, Family, error_body, failure, invalid
-from proxy.sim.faults import FaultBook, Faults, over, read_headers
-from proxy.sim.limits import RateLimits, limit_headers
-from proxy.sim.memory import Memory
+from proxy.sim.admission import caller_of, check_model
+from proxy.sim.cache import written_tokens
+from proxy.sim.errors import ApiError, Family
+from proxy.sim.failing import asked_failure, error_event, error_response
+from proxy.sim.faults import Faults, over, read_headers
+from proxy.sim.intake import take_in
+from proxy.sim.journal import Journal
+from proxy.sim.limits import limit_headers
 from proxy.sim.presence import CallerGone, Presence
 from proxy.sim.scenario import Scenario
 from proxy.sim.sending import Progress, Sender, cut
-from proxy.sim.slots import Slots
-from proxy.sim.stats import Stats
-from proxy.sim.text import digest_of
+from proxy.sim.state import State
+from proxy.sim.tiers import FLEX
 from proxy.sim.timing import Pace, pace_of
-from proxy.sim.work import Bill, Call, Identity, Shape, Work, data_event, named_event, to_json
+from proxy.sim.work import Bill, Call, Identity, Shape, Work, to_json
+
+_WORK_EVERY_SECONDS = 0.005
+
+
+class _CutBefore(Exception):
+    """A fault closes the connection before anything is done."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,26 +51,13 @@ _OWN_HEADERS = {
 }
 
 
-class _State:
-    """All that `/sim/reset` forgets."""
-
-    def __init__(self, scenario: Scenario, clock: Clock) -> None:
-        self.arrivals = 0
-        self.stats = Stats()
-        self.cache = PrefixCache(scenario.cache, clock)
-        self.limits = RateLimits(scenario.limits, clock)
-        self.slots = Slots(scenario.slots)
-        self.fault_book = FaultBook(scenario.faults, scenario.seed)
-        self.memory = Memory()
-
-
 @dataclass(slots=True)
 class _Exchange:
     """One request and what is learnt about it."""
 
     request: web.Request
     shape: Shape
-    state: _State
+    state: State
     progress: Progress
     identity: Identity
     headers: list[tuple[str, str]]
@@ -81,32 +71,38 @@ class _Exchange:
 class Provider:
     """A simulated provider. Create one per server."""
 
-    def __init__(self, scenario: Scenario, clock: Clock) -> None:
+    def __init__(self, scenario: Scenario, clock: Clock, journal: Journal | None = None) -> None:
         self.scenario = scenario
         self.presence = Presence()
         self._clock = clock
-        self._state = _State(scenario, clock)
+        self._journal = journal or Journal()
+        self._state = State(scenario, clock, self._journal)
 
     def reset(self) -> None:
-        """Forget counters, cache, limits, fault counts and conversations; requests in work go on."""
-        self._state = _State(self.scenario, self._clock)
+        """Forget counters, cache, limits, fault counts and all that is kept; requests in work go on."""
+        self._state.retire()
+        self._journal = self._journal.start_afresh()
+        self._state = State(self.scenario, self._clock, self._journal)
 
     def stats(self) -> dict[str, object]:
         """Return what `/sim/stats` shows."""
-        slots = self._state.slots
-        return {
-            **self._state.stats.snapshot(),
-            "in_work": slots.in_work,
-            "queued": slots.queued,
-            "most_in_work": slots.most_in_work,
-            "most_queued": slots.most_queued,
-        }
+        return self._state.snapshot()
+
+    async def work_on(self) -> None:
+        """Do the work that is due later, until cancelled."""
+        while True:
+            await self._state.work_on()
+            await asyncio.sleep(_WORK_EVERY_SECONDS)
+
+    def close(self) -> None:
+        """Let go of the state file."""
+        self._journal.close()
 
     async def answer(self, request: web.Request, shape: Shape) -> web.StreamResponse:
         """Answer one request, whatever becomes of it; always counted."""
         state = self._state
         state.arrivals += 1
-        state.stats.requests[shape.path] += 1
+        state.stats.requests[shape.label] += 1
         exchange = _Exchange(request, shape, state, Progress(), self._identity("", state), [])
         try:
             async with self.presence.watch(request):
@@ -115,74 +111,83 @@ class Provider:
             return self._refuse(exchange, error)
         except CallerGone:
             return self._give_up(exchange)
+        except _CutBefore:
+            cut(request)
+            exchange.status = 499
+            return web.Response(status=499)
         finally:
             self._settle(exchange)
+            state.commit()
 
     async def _work_on(self, exchange: _Exchange) -> web.StreamResponse:
         request, shape, state = exchange.request, exchange.shape, exchange.state
-        raw = await request.read()
-        exchange.body_hash = hashlib.sha256(raw).hexdigest()
-        exchange.identity = self._identity(exchange.body_hash, state)
+        intake = await take_in(request, shape.takes, self.scenario.files.max_bytes)
+        exchange.body_hash = intake.digest
+        exchange.identity = self._identity(intake.digest, state)
         wanted = read_headers(request.headers.items())
-        caller = self._caller(request.headers)
-        body = fields.parse_body(raw) if shape.method == "POST" else {}
+        caller = caller_of(request.headers, self.scenario)
+        body = intake.fields(shape.takes) if shape.method == "POST" else {}
         model = body.get("model") if isinstance(body.get("model"), str) else ""
-        faults = over(wanted, state.fault_book.pick(request.path, str(model), request.headers))
+        picked = state.fault_book.pick(request.path, str(model), request.headers, request.method)
+        faults = over(wanted, picked)
         await self._fail_if_asked(exchange, faults)
-        work = shape.read(
-            Call(
-                request.path,
-                body,
-                request.headers,
-                caller,
-                faults,
-                self.scenario,
-                exchange.identity,
-                state.memory,
-            )
+        call = Call(
+            request.path,
+            body,
+            request.headers,
+            caller,
+            faults,
+            self.scenario,
+            exchange.identity,
+            state.books,
+            intake.digest,
+            request.query,
+            intake.upload,
         )
-        self._check_model(work, shape.family)
-        readings, refusal = state.limits.admit(caller, work.input_tokens + work.requested_tokens)
-        exchange.headers += limit_headers(shape.family, readings, self._clock.wall())
-        if refusal is not None:
-            raise refusal
-        if not shape.runs_model:
+        work = self._admit(exchange, shape.read(call), call)
+        if not shape.runs_model or not work.runs_now:
             return await self._send(exchange, work, faults, caller)
         async with state.slots.hold():
-            state.stats.executed(exchange.body_hash)
+            state.stats.executed(exchange.body_hash, work.tier)
             return await self._send(exchange, work, faults, caller)
 
+    def _admit(self, exchange: _Exchange, work: Work, call: Call) -> Work:
+        """Return the work, done as far as it is not generation. Raises ApiError for what is not let in."""
+        shape, state = exchange.shape, exchange.state
+        check_model(work, shape.family, self.scenario)
+        if shape.is_limited:
+            readings, refusal = state.limits.admit(call.caller, work.input_tokens + work.requested_tokens)
+            exchange.headers += limit_headers(shape.family, readings, self._clock.wall())
+            if refusal is not None:
+                raise refusal
+        if work.tier == FLEX:
+            state.flex.check(call.faults)
+        if work.perform is not None:
+            work.perform()
+        # Whatever becomes of the answer, what was done stays done.
+        state.commit()
+        return work
+
     async def _fail_if_asked(self, exchange: _Exchange, faults: Faults) -> None:
+        done = exchange.progress.faults_done
+        if faults.cut_before:
+            done.append("cut_before")
+            raise _CutBefore
+        if faults.stall_before:
+            done.append("stall_before")
+            await asyncio.Event().wait()
         if faults.status is None:
             return
         if faults.first_byte_ms is not None:
             await asyncio.sleep(faults.first_byte_ms / 1000)
-        exchange.progress.faults_done.append("status")
-        raise failure(faults.status, faults.error_code, faults.retry_after)
-
-    def _check_model(self, work: Work, family: Family) -> None:
-        if self.scenario.only_listed_models and work.model and work.model not in self.scenario.models:
-            raise unknown_model(work.model)
-        limit = self.scenario.context_tokens
-        wanted = work.input_tokens + work.requested_tokens
-        if not limit or wanted <= limit:
-            return
-        if family is Family.ANTHROPIC:
-            raise ApiError(400, f"prompt is too long: {wanted} tokens > {limit} maximum")
-        message = (
-            f"This model's maximum context length is {limit} tokens. However, you requested {wanted} tokens "
-            f"({work.input_tokens} in the messages, {work.requested_tokens} in the completion). "
-            "Please reduce the length of the messages or completion."
-        )
-        raise invalid("messages", message, "context_length_exceeded")
+        done.append("status")
+        raise asked_failure(faults, faults.status)
 
     async def _send(self, exchange: _Exchange, work: Work, faults: Faults, caller: str) -> web.StreamResponse:
         state = exchange.state
         scope = f"{caller} {work.model}"
         cached = state.cache.read(scope, work.cache_marks)
-        pace = pace_of(
-            self.scenario.timing, faults, work.input_tokens - cached, asyncio.get_running_loop().time()
-        )
+        pace = self._pace(work, faults, cached)
         bill = Bill(
             input_tokens=work.input_tokens,
             output_tokens=work.output_tokens_by(work.last_step),
@@ -193,31 +198,42 @@ class Provider:
         )
         exchange.work, exchange.pace, exchange.bill = work, pace, bill
         headers = self._headers(exchange, round(pace.first_token_seconds * 1000))
+
+        def begin() -> None:
+            state.cache.write(scope, work.cache_marks)
+            if work.remember is not None:
+                work.remember(bill)
+            state.commit()
+
         sender = Sender(
             exchange.request,
             headers,
             pace,
             faults,
             exchange.progress,
-            lambda: state.cache.write(scope, work.cache_marks),
+            begin,
         )
+        if faults.status_after is not None:
+            await sender.finish_unsent(work.last_step)
+            exchange.progress.faults_done.append("status_after")
+            raise asked_failure(faults, faults.status_after)
         if work.is_stream:
             return await sender.send_events(
-                work.answer.events(bill), lambda sent: _error_event(exchange, sent)
+                work.answer.events(bill), lambda sent: error_event(exchange.shape, exchange.identity, sent)
             )
-        return await sender.send_json(to_json(work.answer.whole(bill)), work.last_step)
+        if work.content is not None:
+            return await sender.send_whole(work.content, 0, "application/octet-stream")
+        return await sender.send_whole(to_json(work.answer.whole(bill)), work.last_step)
 
-    def _identity(self, body_hash: str, state: _State) -> Identity:
+    def _pace(self, work: Work, faults: Faults, cached_tokens: int) -> Pace:
+        uncached = work.input_tokens - cached_tokens if work.runs_now else 0
+        slowdown = self.scenario.flex.slowdown if work.tier == FLEX else 1.0
+        now = asyncio.get_running_loop().time()
+        return pace_of(self.scenario.timing, faults, uncached, now, slowdown)
+
+    def _identity(self, body_hash: str, state: State) -> Identity:
         key = f"{self.scenario.seed} {body_hash} {state.arrivals}"
         return Identity(key, int(self._clock.wall()))
-
-    def _caller(self, headers: Mapping[str, str]) -> str:
-        """Return a digest of the caller's key. Raises ApiError (401) for one that is not accepted."""
-        given = headers.get("authorization", "").removeprefix("Bearer ").strip()
-        key = given or headers.get("x-api-key", "") or headers.get("api-key", "")
-        if self.scenario.api_keys and key not in self.scenario.api_keys:
-            raise failure(401)
-        return digest_of((key,))
 
     def _headers(self, exchange: _Exchange, processing_ms: int) -> list[tuple[str, str]]:
         request_id = exchange.identity.make("req_", length=32)
@@ -230,13 +246,7 @@ class Provider:
     def _refuse(self, exchange: _Exchange, error: ApiError) -> web.StreamResponse:
         exchange.status = error.status
         headers = [*self._headers(exchange, 0), *error.headers]
-        request_id = exchange.identity.make("req_", length=32)
-        return web.Response(
-            status=error.status,
-            headers=CIMultiDict(headers),
-            body=to_json(error_body(exchange.shape.family, error, request_id)),
-            content_type="application/json",
-        )
+        return error_response(exchange.shape.family, error, headers, exchange.identity)
 
     def _give_up(self, exchange: _Exchange) -> web.StreamResponse:
         """End an exchange whose caller has left, or that the shutdown of the provider cuts short."""
@@ -254,6 +264,8 @@ class Provider:
         work, pace, bill = exchange.work, exchange.pace, exchange.bill
         if work is None or pace is None or bill is None or not progress.has_begun:
             return
+        if not work.runs_now or not exchange.shape.runs_model:
+            return
         step = progress.last_step
         if not work.is_stream:
             step = pace.step_at(asyncio.get_running_loop().time(), work.last_step)
@@ -267,16 +279,3 @@ class Provider:
                 tier=bill.tier,
             )
         )
-
-
-def _error_event(exchange: _Exchange, sent_events: int) -> bytes:
-    """Return the event with which this API reports a failure after so many events."""
-    error = failure(500)
-    request_id = exchange.identity.make("req_", length=32)
-    value = error_body(exchange.shape.family, error, request_id)
-    if exchange.shape.family is Family.ANTHROPIC:
-        return named_event("error", value)
-    if exchange.shape.path == "/v1/responses":
-        fields_ = {"type": "error", "code": "server_error", "message": error.message, "param": None}
-        return named_event("error", {**fields_, "sequence_number": sent_events})
-    return data_event(value)

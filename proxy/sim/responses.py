@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from proxy.sim import body as fields
 from proxy.sim.body import Json
 from proxy.sim.cache import automatic_marks
+from proxy.sim.deferred.response_book import StoredResponse
 from proxy.sim.errors import Family, invalid
 from proxy.sim.generation import ANY_JSON, Ask, Choice, Finish, ask_key, generate, reasoning_tokens
 from proxy.sim.prompt import json_tokens, message_tokens, plain_text
@@ -22,7 +23,7 @@ from proxy.sim.work import Bill, Call, Event, Identity, Shape, Work
 
 
 def read(call: Call) -> Work:
-    """Return the work in a Responses request. Raises ApiError."""
+    """Return the work in a Responses request that is answered at once. Raises ApiError."""
     body = call.body
     check_responses(body)
     model = str(body["model"])
@@ -40,9 +41,10 @@ def read(call: Call) -> Work:
     choice = generate(ask, 0, call.scenario.timing, call.faults)
     answer_id = call.identity.make("resp_", length=48)
     answer = ResponsesAnswer(call.identity, answer_id, model, choice, body)
-    if fields.flag(body, "store", True):
+    is_stored = fields.flag(body, "store", True)
+    if is_stored:
         said = earlier + _input_tokens(body) + message_tokens("assistant", choice.text, _calls_said(choice))
-        call.memory.keep(call.caller, answer_id, said)
+        call.books.conversations.keep(call.caller, answer_id, said)
     return Work(
         answer=answer,
         model=model,
@@ -50,12 +52,17 @@ def read(call: Call) -> Work:
         cache_marks=automatic_marks(tokens, call.scenario.cache),
         choices=(choice,),
         is_stream=fields.flag(body, "stream"),
-        tier=read_tier(body),
+        tier=read_tier(body, call.scenario.flex.offered),
         requested_tokens=cap or 0,
+        remember=(lambda bill: _store(call, answer, bill)) if is_stored else None,
     )
 
 
 SHAPE = Shape("/v1/responses", Family.OPENAI, read)
+
+
+def _store(call: Call, answer: ResponsesAnswer, bill: Bill) -> None:
+    call.books.responses.keep(StoredResponse(answer.answer_id, call.caller, answer.whole(bill)))
 
 
 def prompt_tokens(body: Json, earlier: tuple[str, ...] = ()) -> tuple[str, ...]:
@@ -87,7 +94,7 @@ def _earlier(call: Call) -> tuple[str, ...]:
     previous = fields.text(call.body, "previous_response_id")
     if previous is None:
         return ()
-    tokens = call.memory.recall(call.caller, previous)
+    tokens = call.books.conversations.recall(call.caller, previous)
     if tokens is None:
         message = f"Previous response with id '{previous}' not found."
         raise invalid("previous_response_id", message, "previous_response_not_found")
@@ -164,7 +171,7 @@ class ResponsesAnswer:
             "object": "response",
             "created_at": self.identity.created,
             "status": "in_progress",
-            "background": False,
+            "background": body.get("background") or False,
             "error": None,
             "incomplete_details": None,
             "instructions": body.get("instructions"),

@@ -21,6 +21,8 @@ _CHAT_ONLY = (
     "presence_penalty", "response_format", "functions", "reasoning_effort",
 )  # fmt: skip
 _MIN_OUTPUT_TOKENS = 16
+SOONEST = "soonest"
+WINDOW_HOURS: Mapping[str, int] = {SOONEST: 0, "2h": 2, "8h": 8}
 _ROLES = ("user", "assistant", "system", "developer")
 
 
@@ -30,8 +32,7 @@ def check_responses(body: Json) -> None:
     for name in _CHAT_ONLY:
         if body.get(name) is not None:
             raise invalid(name, f"Unknown parameter: '{name}'.", "unknown_parameter")
-    if fields.flag(body, "background"):
-        raise unsupported("background", "The simulator answers in the foreground only.")
+    _check_background(body)
     fields.integer(body, "max_output_tokens", _MIN_OUTPUT_TOKENS)
     fields.decimal(body, "temperature", 0, 2)
     fields.decimal(body, "top_p", 0, 1)
@@ -41,6 +42,29 @@ def check_responses(body: Json) -> None:
     _check_tools(body)
     _check_format(body)
     _check_reasoning(body, model)
+
+
+def _check_background(body: Json) -> None:
+    """Check the rules of OpenAI's guide "Background mode" on completion windows."""
+    options = fields.mapping(body, "background_options") or {}
+    for name in options:
+        if name not in ("completion_window", "continuation_id"):
+            param = f"background_options.{name}"
+            raise invalid(param, f"Unknown parameter: '{param}'.", "unknown_parameter")
+    window = fields.one_of(options, "completion_window", tuple(WINDOW_HOURS), SOONEST, "background_options")
+    fields.text(options, "continuation_id")
+    is_background = fields.flag(body, "background")
+    if window == SOONEST:
+        if is_background and fields.flag(body, "stream"):
+            raise unsupported("stream", "The simulator does not stream responses in the background.")
+        return
+    param = "background_options.completion_window"
+    if not is_background:
+        raise invalid(param, f"The completion window '{window}' requires 'background' to be true.")
+    if fields.flag(body, "stream"):
+        raise invalid("stream", f"'stream' is not supported with the completion window '{window}'.")
+    if fields.text(body, "service_tier") not in (None, "auto", "default"):
+        raise invalid("service_tier", f"The completion window '{window}' requires standard processing.")
 
 
 def _check_input(body: Json) -> None:

@@ -9,14 +9,20 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from proxy.sim.deferred.rules import BackgroundRules, BatchRules, FileRules, FlexRules, LineRule
 from proxy.sim.reading import ScenarioError, load_mapping, read_dataclass, setting
 
 __all__ = [
+    "BackgroundRules",
+    "BatchRules",
     "CacheRules",
     "FaultMatch",
     "FaultRule",
     "Faults",
+    "FileRules",
+    "FlexRules",
     "LimitRules",
+    "LineRule",
     "Scenario",
     "ScenarioError",
     "SlotRules",
@@ -76,6 +82,7 @@ class Faults:
 
     status: int | None = setting(None, "answer with this status and the API's error body", low=400, high=599)
     error_code: str | None = setting(None, "`code` of that error")
+    error_html: bool | None = setting(None, "that error as a web page, as a gateway in between has it")
     retry_after: float | None = setting(
         None, "seconds in Retry-After and retry-after-ms of that error", low=0
     )
@@ -99,6 +106,35 @@ class Faults:
     error_event_after: int | None = setting(None, "an error event after so many events, then the end", low=0)
     stall_after: int | None = setting(None, "nothing more after so many events, connection open", low=0)
     comment_every: int | None = setting(None, "an SSE comment after every so many events", low=1)
+    cut_before: bool | None = setting(None, "close the connection before anything is done")
+    stall_before: bool | None = setting(None, "never answer, and do nothing")
+    status_after: int | None = setting(
+        None, "do (and bill) what was asked, then answer with this status", low=400, high=599
+    )
+    flex_miss: bool | None = setting(None, "whether a flex request finds no capacity")
+    background_seconds: float | None = setting(
+        None, "how long a background response stays queued, instead of its window's share", low=0
+    )
+    background_fail: bool | None = setting(None, "a background response ends as failed")
+    batch_turnaround_seconds: float | None = setting(
+        None, "seconds from a batch's creation to its end, instead of the scenario's", low=0
+    )
+    batch_expire_seconds: float | None = setting(
+        None, "seconds from a batch's creation to its expiry, instead of its window", low=0
+    )
+    batch_cancel_seconds: float | None = setting(
+        None, "how long a batch stays `cancelling`, instead of the scenario's", low=0
+    )
+    batch_refuse: str | None = setting(None, "validation fails with this error code, nothing runs")
+    batch_fail_share: float | None = setting(None, "share of lines that fail", low=0, high=1)
+    batch_fail_status: int | None = setting(None, "their status (default 500)", low=400, high=599)
+    batch_fail_code: str | None = setting(None, "`code` of their error")
+    batch_missing_share: float | None = setting(
+        None, "share of lines that are never run and are in neither file", low=0, high=1
+    )
+    batch_duplicate_share: float | None = setting(
+        None, "share of lines whose result is written twice", low=0, high=1
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +144,7 @@ class FaultMatch:
     path: str | None = setting(None, "request path")
     model: str | None = setting(None, "`model` of the body")
     headers: Mapping[str, str] = field(default_factory=dict, metadata={"help": "header values by name"})
+    method: str | None = setting(None, "request method")
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +156,7 @@ class FaultRule:
     every: int = setting(1, "only each so-many-th matching request", low=1)
     first: int | None = setting(None, "only among the first so many matching requests", low=0)
     chance: float = setting(1.0, "share of those that are hit, drawn from the seed", low=0, high=1)
+    skip: int = setting(0, "so many matching requests are let pass before any is counted", low=0)
 
 
 DEFAULT_MODELS = (
@@ -145,6 +183,12 @@ class Scenario:
     cache: CacheRules = field(default=CacheRules(), metadata={"help": "prompt cache"})
     slots: SlotRules = field(default=SlotRules(), metadata={"help": "concurrency"})
     limits: LimitRules = field(default=LimitRules(), metadata={"help": "rate limits per caller"})
+    files: FileRules = field(default=FileRules(), metadata={"help": "uploads"})
+    batches: BatchRules = field(default=BatchRules(), metadata={"help": "batches of requests"})
+    flex: FlexRules = field(default=FlexRules(), metadata={"help": "the flex tier"})
+    background: BackgroundRules = field(
+        default=BackgroundRules(), metadata={"help": "responses in the background"}
+    )
     context_tokens: int = setting(
         0, "longest input plus requested output that is accepted; 0 = no limit", low=0
     )

@@ -89,9 +89,11 @@ class Sender:
             return True
         return False
 
-    async def send_json(self, body: bytes, last_step: int) -> web.StreamResponse:
+    async def send_whole(
+        self, body: bytes, last_step: int, content_type: str = "application/json"
+    ) -> web.StreamResponse:
         """Send a buffered answer once its last token is due; a cut leaves out the second half of the body."""
-        response = self._head("application/json")
+        response = self._head(content_type)
         response.content_length = len(body)
         if self.faults.head_ms is not None and self.faults.cut_after != 0:
             await self.pace.wait_for_head()
@@ -111,6 +113,12 @@ class Sender:
         await response.write(body)
         await response.write_eof()
         return response
+
+    async def finish_unsent(self, last_step: int) -> None:
+        """Do all that an answer takes but sending it."""
+        await self.pace.wait_for_step(last_step)
+        self._begin()
+        self.progress.last_step = last_step
 
     def _begin(self) -> None:
         if not self.progress.has_begun:

@@ -8,13 +8,16 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from pathlib import Path
 
 from aiohttp import web
 
 from proxy.core.clock import Clock, SystemClock
-from proxy.sim import chat, completions, counts, embeddings, messages, moderations, responses
+from proxy.sim import chat, completions, counts, embeddings, messages, moderations
+from proxy.sim.deferred import batches_api, files_api, responses_api
 from proxy.sim.errors import ApiError, Family, error_body
+from proxy.sim.journal import Journal
 from proxy.sim.provider import Provider
 from proxy.sim.scenario import Scenario
 from proxy.sim.work import Shape, to_json
@@ -24,9 +27,11 @@ SHAPES: tuple[Shape, ...] = (
     completions.SHAPE,
     embeddings.SHAPE,
     moderations.SHAPE,
-    responses.SHAPE,
     messages.SHAPE,
     *counts.SHAPES,
+    *responses_api.SHAPES,
+    *files_api.SHAPES,
+    *batches_api.SHAPES,
 )
 
 _MAX_BODY_BYTES = 1 << 30
@@ -36,31 +41,43 @@ _PROVIDER = web.AppKey("provider", Provider)
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
-def make_app(scenario: Scenario, *, clock: Clock | None = None) -> web.Application:
-    """Return the application of a new simulated provider; `clock` decides cache lifetimes and rate limits."""
-    provider = Provider(scenario, clock or SystemClock())
+def make_app(
+    scenario: Scenario, *, clock: Clock | None = None, state: Path | str | None = None
+) -> web.Application:
+    """Return the application of a new simulated provider.
+
+    `clock` decides cache lifetimes, rate limits and when batches and background responses are done. `state`
+    is a file in which files, batches, stored responses and counters outlive the process; ValueError if it
+    cannot be used.
+    """
+    provider = Provider(scenario, clock or SystemClock(), Journal(state))
     app = web.Application(client_max_size=_MAX_BODY_BYTES, middlewares=[_shape_http_errors])
     app[_PROVIDER] = provider
     for shape in SHAPES:
         app.router.add_route(shape.method, shape.path, _handler(provider, shape))
     app.router.add_get("/sim/stats", _show_stats)
     app.router.add_post("/sim/reset", _reset)
-    app.cleanup_ctx.append(_watch_callers)
+    app.cleanup_ctx.append(_keep_running)
     app.on_shutdown.append(_end_all_work)
     return app
 
 
 async def serve(
-    listen: str, scenario: Scenario, announce: Callable[[str], None], *, clock: Clock | None = None
+    listen: str,
+    scenario: Scenario,
+    announce: Callable[[str], None],
+    *,
+    clock: Clock | None = None,
+    state: Path | str | None = None,
 ) -> None:
     """Serve until cancelled.
 
     `listen` is `HOST:PORT` (port 0 = any free one) or `unix:PATH`; `announce` is called once connections are
-    accepted, with the real `http://HOST:PORT` or `unix:PATH`. Raises ValueError for another `listen` and
-    OSError where it cannot be bound.
+    accepted, with the real `http://HOST:PORT` or `unix:PATH`. `state` is as in `make_app`. Raises ValueError
+    for another `listen` or a state file that cannot be used, and OSError where it cannot be bound.
     """
     runner = web.AppRunner(
-        make_app(scenario, clock=clock), access_log=None, shutdown_timeout=_SHUTDOWN_SECONDS
+        make_app(scenario, clock=clock, state=state), access_log=None, shutdown_timeout=_SHUTDOWN_SECONDS
     )
     await runner.setup()
     try:
@@ -99,14 +116,32 @@ async def _reset(request: web.Request) -> web.Response:
     return web.Response(status=204)
 
 
-async def _watch_callers(app: web.Application) -> AsyncIterator[None]:
-    task = asyncio.get_running_loop().create_task(
-        app[_PROVIDER].presence.look_out(), name="sim: look out for callers that left"
-    )
+async def _keep_running(app: web.Application) -> AsyncIterator[None]:
+    provider = app[_PROVIDER]
+    tasks = [
+        _started("sim: look out for callers that left", provider.presence.look_out()),
+        _started("sim: work on what is due later", provider.work_on()),
+    ]
     yield
-    task.cancel()
-    with contextlib.suppress(asyncio.CancelledError):
-        await task
+    for task in tasks:
+        task.cancel()
+    for task in tasks:
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+    provider.close()
+
+
+def _started(name: str, work: Coroutine[object, object, None]) -> asyncio.Task[None]:
+    task = asyncio.get_running_loop().create_task(work, name=name)
+    task.add_done_callback(_report_end)
+    return task
+
+
+def _report_end(task: asyncio.Task[None]) -> None:
+    """Say at once that a task ended by a mistake of ours: nothing else would before the provider stops."""
+    error = None if task.cancelled() else task.exception()
+    if error is not None:
+        task.get_loop().call_exception_handler({"message": f"{task.get_name()}: ended", "exception": error})
 
 
 async def _end_all_work(app: web.Application) -> None:

@@ -1,4 +1,4 @@
-"""Service tiers that the simulator has: standard and priority processing.
+"""Service tiers that the simulator has: standard, priority and flex processing.
 
 Others are refused as OpenAI refuses a tier that a model does not offer, so that nobody takes a standard
 answer for a discounted one.
@@ -8,9 +8,19 @@ from __future__ import annotations
 
 from proxy.sim.body import Json, one_of
 
-_ANSWERED_AS = {"auto": "default", "default": "default", "priority": "priority"}
+FLEX = "flex"
+_ANSWERED_AS = {
+    "auto": "default",
+    "default": "default",
+    "priority": "priority",
+    "fast": "priority",
+    # No scale units have been bought here: OpenAI then works on the request as a standard one.
+    "scale": "default",
+    FLEX: FLEX,
+}
 
 
-def read_tier(body: Json) -> str:
+def read_tier(body: Json, offers_flex: bool = False) -> str:
     """Return the tier in which a request is worked on and billed. Raises ApiError for one not on offer."""
-    return _ANSWERED_AS[one_of(body, "service_tier", tuple(_ANSWERED_AS), "auto")]
+    offered = tuple(name for name in _ANSWERED_AS if offers_flex or name != FLEX)
+    return _ANSWERED_AS[one_of(body, "service_tier", offered, "auto")]

@@ -43,12 +43,17 @@ class Pace:
         )
 
 
-def pace_of(timing: Timing, faults: Faults, uncached_tokens: int, started_at: float) -> Pace:
-    """Return the pace of a request whose prompt has `uncached_tokens` left to read."""
-    first_ms = timing.base_ms + timing.prefill_ms_per_token * uncached_tokens
+def pace_of(
+    timing: Timing, faults: Faults, uncached_tokens: int, started_at: float, slowdown: float = 1.0
+) -> Pace:
+    """Return the pace of a request whose prompt has `uncached_tokens` left to read.
+
+    `slowdown` stretches the scenario's times, not those that a fault sets.
+    """
+    first_ms = slowdown * (timing.base_ms + timing.prefill_ms_per_token * uncached_tokens)
     if faults.first_byte_ms is not None:
         first_ms = faults.first_byte_ms
-    token_ms = timing.decode_ms_per_token if faults.token_ms is None else faults.token_ms
+    token_ms = slowdown * timing.decode_ms_per_token if faults.token_ms is None else faults.token_ms
     head_ms = None if faults.head_ms is None else min(faults.head_ms, first_ms)
     return Pace(started_at, None if head_ms is None else head_ms / 1000, first_ms / 1000, token_ms / 1000)
 

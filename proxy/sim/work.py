@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from enum import Enum
 from typing import Protocol
 
+from proxy.sim.books import Books
 from proxy.sim.cache import Mark
 from proxy.sim.errors import Family
 from proxy.sim.faults import Faults
 from proxy.sim.generation import Choice
-from proxy.sim.memory import Memory
 from proxy.sim.scenario import Scenario
 from proxy.sim.text import digest_of
 
@@ -34,8 +35,21 @@ class Identity:
 
 
 @dataclass(frozen=True, slots=True)
+class Upload:
+    """A file as a caller sends it."""
+
+    filename: str
+    content: bytes
+
+
+@dataclass(frozen=True, slots=True)
 class Call:
-    """One request as a shape gets it. `caller` stands for its credentials, never holds them."""
+    """One request as a shape gets it. `caller` stands for its credentials, never holds them.
+
+    body_hash   sha256 of the body's bytes, under which the work is counted
+    query       parameters of the request target
+    upload      the file of a multipart form; its other fields are the body
+    """
 
     path: str
     body: Mapping[str, object]
@@ -44,7 +58,10 @@ class Call:
     faults: Faults
     scenario: Scenario
     identity: Identity
-    memory: Memory
+    books: Books
+    body_hash: str = ""
+    query: Mapping[str, str] = field(default_factory=dict)
+    upload: Upload | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +114,10 @@ class Work:
     requested_tokens   the caller's output cap, which counts towards the tokens-per-minute limit
     cache_marks        where a cached prefix may end; empty where the endpoint has no prompt cache
     bills_cache_write  whether this API counts the tokens that it puts into the cache
+    content            bytes to answer with in place of the answer's JSON
+    perform            what is done once the request has been admitted, before it is answered
+    remember           what is done with the bill once the answer is out
+    runs_now           false where the model runs later, or not at all
     """
 
     answer: Answer
@@ -108,6 +129,10 @@ class Work:
     is_stream: bool = False
     tier: str = "default"
     requested_tokens: int = 0
+    content: bytes | None = None
+    perform: Callable[[], None] | None = None
+    remember: Callable[[Bill], None] | None = None
+    runs_now: bool = True
 
     @property
     def last_step(self) -> int:
@@ -138,11 +163,21 @@ class PlainAnswer:
         return iter(())
 
 
+class Takes(Enum):
+    """What an endpoint takes as a body."""
+
+    JSON = "json"
+    FORM = "form"
+    NOTHING = "nothing"
+
+
 @dataclass(frozen=True, slots=True)
 class Shape:
     """One endpoint: its route, its conventions and the function that reads a call (raises ApiError).
 
     runs_model   it takes a slot and counts as an execution; false for what a provider answers from its books
+    is_limited   whether it counts towards the rate limits
+    takes        what the body of a request is
     """
 
     path: str
@@ -150,6 +185,13 @@ class Shape:
     read: Callable[[Call], Work]
     method: str = "POST"
     runs_model: bool = True
+    is_limited: bool = True
+    takes: Takes = Takes.JSON
+
+    @property
+    def label(self) -> str:
+        """Return the name under which requests are counted."""
+        return self.path if self.method == "POST" else f"{self.method} {self.path}"
 
 
 def to_json(value: object) -> bytes:

@@ -16,7 +16,7 @@ from proxy.core.json_values import as_number, exceeds
 from proxy.dialects import ALL_CAPS
 from proxy.dialects.reasoning_models import REASONING_SWITCHES
 from proxy.dialects.structured_output import STRUCTURED_FIELDS, wants_structured
-from proxy.steps.step import Outcome, Rejected, Step, StepContext, skipped, unchanged
+from proxy.steps.step import Outcome, Rejected, Step, StepContext, refuse_lookalikes, skipped, unchanged
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,10 +64,13 @@ class Config:
 
 
 def apply(document: Document, config: Config, context: StepContext) -> Outcome:
-    """Cap the output. Raises `Rejected` for a cap above `max` when the policy says so."""
+    """Cap the output. Raises `Rejected` for a cap in disguise, and above `max` when the policy says so."""
     dialect = context.dialect
     if not dialect.cap_field_names:
         return skipped(document, "this API has no output cap")
+    if config.max is not None and document.has_odd_keys():
+        for name in dialect.cap_field_names:
+            refuse_lookalikes(document, (name,))
     is_capped = document.has_any(dialect.caps) and any(
         _given(document, name) for name in dialect.cap_field_names
     )

@@ -6,6 +6,7 @@ that a rule does not name keeps its bytes.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields
@@ -17,7 +18,7 @@ from proxy.core.decision import StepStatus
 from proxy.core.document import Document, Path
 from proxy.core.json_values import decode, exceeds, falls_below
 from proxy.dialects import ALL_CAPS
-from proxy.steps.step import Outcome, Rejected, Step, StepContext, skipped, unchanged
+from proxy.steps.step import Outcome, Rejected, Step, StepContext, refuse_lookalikes, skipped, unchanged
 
 _PATH = re.compile(r"[A-Za-z0-9_$-]+(\.[A-Za-z0-9_$-]+)*")
 
@@ -104,6 +105,8 @@ class Config:
 def apply(document: Document, config: Config, context: StepContext) -> Outcome:
     """Apply every rule; forbidden values are looked for before anything is changed."""
     for dotted, rule in config.rules.items():
+        if _limits(rule):
+            refuse_lookalikes(document, _path(dotted))
         if rule.forbid is not NOT_GIVEN:
             _refuse(document, dotted, rule.forbid)
     edited = document
@@ -114,7 +117,7 @@ def apply(document: Document, config: Config, context: StepContext) -> Outcome:
         if problem is not None:
             reason = reason or problem
             continue
-        path = _resolved(edited, dotted)
+        path = _path(dotted)
         for action, value in _edits(edited, path, rule):
             changed = edited.set_path(path, value)
             if changed is not edited:
@@ -130,6 +133,10 @@ def apply(document: Document, config: Config, context: StepContext) -> Outcome:
     return skipped(document, reason) if reason else unchanged(document)
 
 
+def _limits(rule: Rule) -> bool:
+    return any(value is not NOT_GIVEN for value in (rule.forbid, rule.max, rule.min, rule.set))
+
+
 def _is_set(config: Config, key: str) -> bool:
     """Tell whether a rule insists on a parameter; a default is only a wish."""
     return any(
@@ -138,7 +145,7 @@ def _is_set(config: Config, key: str) -> bool:
 
 
 def _refuse(document: Document, dotted: str, forbid: Any) -> None:
-    for raw in document.every_path(_resolved(document, dotted)):
+    for raw in document.every_path(_path(dotted)):
         if forbid is True:
             if raw != b"null":
                 raise Rejected(f"{dotted} is not allowed here", dotted)
@@ -197,21 +204,15 @@ def _longer(current: bytes | None, adding: Any) -> bytes | None:
     known = decode(current)
     if not isinstance(known, list):
         return None
-    new = [orjson.dumps(value) for value in adding if not _holds(known, value)]
+    new = [_encode(value, "add") for value in adding if not _holds(known, value)]
     if not new:
         return None
     end = current.rindex(b"]")
     return current[:end] + (b"," if known else b"") + b",".join(new) + current[end:]
 
 
-def _resolved(document: Document, dotted: str) -> Path:
-    """Return the path with numbers as indices where the document has a list there."""
-    parts: list[str | int] = []
-    for part in dotted.split("."):
-        is_index = part.isascii() and part.isdigit()
-        parent = document.get_path(tuple(parts)) if is_index and parts else None
-        parts.append(int(part) if parent is not None and parent.startswith(b"[") else part)
-    return tuple(parts)
+def _path(dotted: str) -> Path:
+    return tuple(dotted.split("."))
 
 
 def _given(rule: Rule) -> Iterator[tuple[str, Any]]:
@@ -233,7 +234,11 @@ def _is_number(value: object) -> bool:
 def _encode(value: Any, name: str) -> bytes:
     try:
         return orjson.dumps(value)
-    except (TypeError, UnicodeEncodeError):
+    except TypeError:
+        pass  # perhaps for an integer beyond 64 bits, which JSON has, too
+    try:
+        return json.dumps(value, ensure_ascii=False, allow_nan=False).encode()
+    except (TypeError, ValueError):
         raise ValueError(f"{name} cannot be written as JSON") from None
 
 
@@ -250,7 +255,5 @@ STEP = Step(
     apply,
     shorthand="rules",
     reads=_reads,
-    enforces=lambda config: any(
-        name in ("forbid", "max", "min", "set") for rule in config.rules.values() for name, _ in _given(rule)
-    ),
+    enforces=lambda config: any(map(_limits, config.rules.values())),
 )

@@ -136,7 +136,7 @@ def _unfit(document: Document, context: StepContext) -> str:
     if isinstance(modalities, list) and "audio" in modalities:
         return "no schema for spoken answers"
     if context.dialect.name == "messages":
-        messages = document.array("messages")
+        messages = document.elements("messages")
         last = decode(messages[-1]) if messages else None
         if isinstance(last, dict) and last.get("role") == "assistant":
             return "no schema for an answer that the caller began"

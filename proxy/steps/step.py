@@ -13,10 +13,12 @@ from typing import Any, Protocol
 import msgspec
 
 from proxy.core.decision import StepStatus
-from proxy.core.document import Document
+from proxy.core.document import Document, Path
 from proxy.core.prefixes import PrefixLookup, SentPrefix
 from proxy.core.price import PriceLookup
 from proxy.dialects.dialect import Dialect
+
+_LONGEST_NAME_CHARS = 64
 
 
 class TokenCounting(Protocol):
@@ -100,6 +102,20 @@ class Rejected(Exception):
         super().__init__(message)
         self.message = message
         self.param = param
+
+
+def refuse_lookalikes(document: Document, path: Path) -> None:
+    """Raise `Rejected` for a key that a server which folds keys would read as one of `path`.
+
+    For steps that limit what is at `path`: whoever folds keys would find there what the step did not.
+    """
+    found = document.lookalike(path)
+    if found is not None:
+        name = found[:_LONGEST_NAME_CHARS].encode("ascii", "backslashreplace").decode("ascii")
+        limited = ".".join(map(str, path))
+        raise Rejected(
+            f"the key {name} could be taken for {limited}, on which this route's limits depend", name
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import cast
 
-from proxy.core.errors import INTERNAL, UPSTREAM_BUSY, ProxyError
+from proxy.core.errors import INTERNAL, UPSTREAM_BUSY, UPSTREAM_TOTAL_TIMEOUT, ProxyError
 from proxy.http.client import ClientConnection
 from proxy.http.deadlines import NEVER, Deadlines
 from proxy.http.dial import Dial, dial
@@ -33,24 +33,71 @@ _PROBES = 8
 
 
 class Lease:
-    """A request's claim on a connection. `granted` or `refused` is called once, unless it is cancelled."""
+    """A request's claim on a connection. `granted` or `refused` is called once, unless it is cancelled.
 
-    __slots__ = ("_pool", "granted", "is_open", "refused", "task")
+    `dialling` is called when a claim that had to queue gets a connection of its own after all.
+    """
+
+    __slots__ = (
+        "_pool",
+        "_total_deadline",
+        "deadline",
+        "dialling",
+        "granted",
+        "is_open",
+        "is_queued",
+        "refused",
+        "task",
+    )
 
     def __init__(
-        self, pool: Pool, granted: Callable[[ClientConnection], None], refused: Callable[[ProxyError], None]
+        self,
+        pool: Pool,
+        granted: Callable[[ClientConnection], None],
+        refused: Callable[[ProxyError], None],
+        dialling: Callable[[], None],
+        total_deadline: float,
     ) -> None:
         self._pool = pool
+        self._total_deadline = total_deadline
         self.granted = granted
         self.refused = refused
+        self.dialling = dialling
+        self.deadline = total_deadline
         self.task: asyncio.Task[None] | None = None
         self.is_open = True
+        self.is_queued = False
+
+    def queue_until(self, deadline: float) -> None:
+        """Wait in the queue, `deadline` at the longest."""
+        self.is_queued = True
+        self.deadline = min(deadline, self._total_deadline)
+
+    def dial(self) -> None:
+        """Leave the queue: what bounds making a connection counts from now on."""
+        self.deadline = self._total_deadline
+        self.dialling()
+
+    def close(self) -> None:
+        """Take note that the claim has been answered, or that nobody waits for an answer."""
+        self.is_open = False
+        self._pool.forget(self)
 
     def cancel(self) -> None:
         """Give the claim up."""
         if self.is_open:
-            self.is_open = False
-            self._pool.withdraw(self)
+            self.close()
+
+    def sweep(self, now: float) -> None:
+        """Refuse a claim that has waited too long; nothing has been sent for it."""
+        if now < self.deadline or not self.is_open:
+            return
+        self.close()
+        if now >= self._total_deadline:
+            message = "No connection to the upstream was free within the time for the whole exchange."
+            self.refused(ProxyError(UPSTREAM_TOTAL_TIMEOUT, message))
+        else:
+            self.refused(_busy("All connections to the upstream were in use for too long."))
 
 
 class Pool:
@@ -102,21 +149,28 @@ class Pool:
         self,
         granted: Callable[[ClientConnection], None],
         refused: Callable[[ProxyError], None],
+        dialling: Callable[[], None] = lambda: None,
+        spent_seconds: float = 0.0,
     ) -> Lease:
-        """Claim a new connection; the answer never comes before this returns."""
-        lease = Lease(self, granted, refused)
+        """Claim a new connection; the answer never comes before this returns.
+
+        The claim may queue for as long as the upstream may take to its first byte, and for what
+        `spent_seconds` leave of the limit on the whole exchange.
+        """
+        wait = self.target.wait
+        lease = Lease(self, granted, refused, dialling, self._deadlines.horizon + wait.total - spent_seconds)
         if self._has_room():
             self._dial(lease)
         elif len(self._waiting) < _MAX_WAITING:
             self._waiting.append(lease)
+            lease.queue_until(self._deadlines.horizon + wait.first_byte)
             if self._idle:
                 # Its owner wants a fresh connection: an idle one makes room.
                 self._idle.pop(0).transport.close()
         else:
-            busy = ProxyError(
-                UPSTREAM_BUSY, "Too many requests wait for this upstream.", retry_after_seconds=1
-            )
-            self._loop.call_soon(self._refuse, lease, busy)
+            self._loop.call_soon(self._refuse, lease, _busy("Too many requests wait for this upstream."))
+        if lease.deadline < NEVER:
+            self._deadlines.add(lease)
         return lease
 
     def _has_room(self) -> bool:
@@ -156,7 +210,7 @@ class Pool:
 
     def _grant(self, lease: Lease, connection: ClientConnection) -> None:
         """Hand a connection over; a request that fails on it gets an answer, not silence."""
-        lease.is_open = False
+        lease.close()
         try:
             lease.granted(connection)
         except Exception as problem:
@@ -170,13 +224,20 @@ class Pool:
 
     def _refuse(self, lease: Lease, error: ProxyError) -> None:
         if lease.is_open:
-            lease.is_open = False
+            lease.close()
             lease.refused(error)
 
-    def withdraw(self, lease: Lease) -> None:
-        """Forget a claim that its owner gave up; a connection that is being made ends up idle."""
-        if lease in self._waiting:
+    def forget(self, lease: Lease) -> None:
+        """Forget a claim that is over; a connection that is still being made for it ends up idle."""
+        self._deadlines.discard(lease)
+        if lease.is_queued:
+            lease.is_queued = False
             self._waiting.remove(lease)
+
+    def _first_waiting(self) -> Lease:
+        lease = self._waiting.popleft()
+        lease.is_queued = False
+        return lease
 
     def released(self, connection: ClientConnection) -> None:
         """Take a connection back."""
@@ -197,11 +258,9 @@ class Pool:
         self._give(connection)
 
     def _give(self, connection: ClientConnection) -> None:
-        while self._waiting:
-            lease = self._waiting.popleft()
-            if lease.is_open:
-                self._grant(lease, connection)
-                return
+        if self._waiting:
+            self._grant(self._first_waiting(), connection)
+            return
         if self._is_closed:
             connection.transport.close()
             return
@@ -221,15 +280,19 @@ class Pool:
 
     def _serve_waiting(self) -> None:
         while self._waiting and self._has_room():
-            lease = self._waiting.popleft()
-            if lease.is_open:
-                self._dial(lease)
+            lease = self._first_waiting()
+            lease.dial()
+            self._dial(lease)
 
     def close(self) -> None:
         """Close idle connections now and the others when their request ends."""
         self._is_closed = True
         for connection in (*self._idle, *self._settling):
             connection.transport.close()
+
+
+def _busy(message: str) -> ProxyError:
+    return ProxyError(UPSTREAM_BUSY, message, retry_after_seconds=1)
 
 
 def _idle_seconds(kept_seconds: float | None) -> float:

@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from proxy.core.exchange import Exchange
 from proxy.http.client import ResponseHandler
 from proxy.lanes.lane import Call, Outgoing, Pooling
+
+
+@runtime_checkable
+class Waits(Protocol):
+    """A call that may have to wait before it is sent."""
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether it waits for others now."""
+        ...
 
 
 class Carrier(Protocol):

@@ -31,6 +31,13 @@ class Config:
             "help": "From which share of common word triples two passages are the same; 1: only exact ones."
         },
     )
+    compare: Literal["sentences", "words"] = field(
+        default="sentences",
+        metadata={
+            "help": "sentences: of a similar passage each sentence must stand in the one that stays; words: "
+            "other words than numbers and negations may differ."
+        },
+    )
     top_k: int | None = field(
         default=None,
         metadata={"help": "How many passages of one list stay, the best, where they have scores."},

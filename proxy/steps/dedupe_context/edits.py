@@ -36,11 +36,11 @@ def edited(holders: Sequence[Holder], config: Config, fixed: int, *, is_shared: 
     edits = Edits({}, {})
     current = list(holders)
     for _ in range(_MOST_ROUNDS):
-        seen = Seen(config.similarity)
+        seen = Seen(config.similarity, config.compare)
         is_reshaped = False
         for number, holder in enumerate(current):
             if not is_shared:
-                seen = Seen(config.similarity)
+                seen = Seen(config.similarity, config.compare)
             raw, tally, reshaped = _sifted(holder, seen, config, is_fixed=number < fixed)
             if raw != holder.raw:
                 is_reshaped |= reshaped
@@ -96,6 +96,7 @@ def _of_emptied_lists(holder: Holder, gone: Collection[TextPart]) -> list[TextPa
     by_list: dict[Path, list[TextPart]] = {}
     for part in gone:
         by_list.setdefault(list_of(part), []).append(part)
+    lists = holder.lists(by_list)
     return [
-        part for parts in by_list.values() if len(parts) == holder.list_length(parts[0]) for part in parts
+        part for path, parts in by_list.items() if len(parts) == len(lists.get(path, ())) for part in parts
     ]

@@ -42,6 +42,6 @@ def plain_holders(document: Document, field: str) -> list[Holder] | None:
         return None
     if raw.startswith(b'"'):
         return [Holder(field, None, raw, is_value=True)]
-    prompts = document.array(field) or ()
+    prompts = document.elements(field) or ()
     texts = [(index, prompt) for index, prompt in enumerate(prompts) if prompt.startswith(b'"')]
     return [Holder(field, index, prompt, is_value=True) for index, prompt in texts] or None

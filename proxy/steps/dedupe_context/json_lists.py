@@ -16,6 +16,7 @@ import msgspec
 from proxy.core.json_edits import removals, splice
 from proxy.core.json_spans import array_spans
 from proxy.steps.dedupe_context.likeness import Passage
+from proxy.steps.dedupe_context.provenance import ABOUT, SCORES
 
 _START = re.compile(r"\[[ \t\r\n]*[{\"]")
 _MOST_FAILURES = 4
@@ -27,20 +28,7 @@ _PIECE_CHARS = 32_768
 _LONGEST_INDENT = 256
 
 _TEXTS = ("text", "content", "page_content", "passage", "chunk", "chunk_text", "snippet", "body", "document")
-_SCORES = (
-    "score", "relevance_score", "relevance", "similarity", "similarity_score", "rerank_score", "_score",
-    "@search.score",
-)  # fmt: skip
 _METADATA = ("metadata", "meta")
-# Where a passage comes from and where it ranks; two copies of one text differ in these.
-_ABOUT = frozenset(
-    (
-        *_SCORES, "distance", "rank", "position", "id", "_id", "index", "idx", "number", "uuid", "hash",
-        "chunk_id", "chunk_index", "doc_id", "document_id", "node_id", "seq_num", "source", "sources", "url",
-        "uri", "link", "href", "file", "filename", "file_name", "file_path", "path", "page", "page_number",
-        "start", "end", "offset", "start_index", "embedding", "vector", "loc",
-    )
-)  # fmt: skip
 
 
 class Element(msgspec.Struct, frozen=True):
@@ -62,6 +50,7 @@ class JsonList(msgspec.Struct, frozen=True):
 def json_lists(text: str) -> Iterator[JsonList]:
     """Yield the arrays of passages in a text. A text with many brackets that begin no JSON is given up."""
     failures = arrays = 0
+    neighbours = _Neighbours(text)
     start = _next_start(text, 0)
     while start >= 0 and failures < _MOST_FAILURES and arrays < _MOST_ARRAYS:
         try:
@@ -72,9 +61,43 @@ def json_lists(text: str) -> Iterator[JsonList]:
             continue
         arrays += 1
         elements = tuple(_elements(value)) if isinstance(value, list) else ()
-        if elements:
+        if elements and not neighbours.has_parallel(start, len(value)):
             yield JsonList(start, end, elements)
         start = _next_start(text, end)
+
+
+class _Neighbours:
+    """The objects that arrays of a text stand in, read once each."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._lengths: dict[int, list[int]] = {}
+
+    def has_parallel(self, start: int, length: int) -> bool:
+        """Tell whether an array's elements belong to those of another by their places.
+
+        So it is with column-wise results: `{"ids": ["a", "b"], "documents": ["…", "…"]}`.
+        """
+        before = self._text[max(0, start - _LONGEST_INDENT) : start].rstrip()
+        if not before.endswith((":", "[")):
+            return False
+        opened = self._text.rfind("{", 0, start)
+        if opened < 0:
+            return False
+        if opened not in self._lengths:
+            self._lengths[opened] = _column_lengths(self._text, opened)
+        return self._lengths[opened].count(length) > 1
+
+
+def _column_lengths(text: str, start: int) -> list[int]:
+    """Return the lengths of the arrays in the object that begins at `start`, and of the arrays in these."""
+    try:
+        value, _ = _READER.raw_decode(text, start)
+    except (ValueError, RecursionError):
+        return []
+    columns = [inner for inner in value.values() if isinstance(inner, list)]
+    columns += [inner for column in columns for inner in column if isinstance(inner, list)]
+    return [len(column) for column in columns]
 
 
 def _next_start(text: str, position: int) -> int:
@@ -114,7 +137,7 @@ def _significant(fields: Mapping[str, Any]) -> str:
             inner = _significant(value)
             if inner:
                 said[key] = inner
-        elif key not in _ABOUT:
+        elif key not in ABOUT:
             said[key] = value
     return repr(sorted(said.items(), key=lambda item: item[0])) if said else ""
 
@@ -124,7 +147,7 @@ def _score(value: Mapping[str, Any]) -> float | None:
         (value[name] for name in _METADATA if isinstance(value.get(name), dict)), {}
     )
     for holder in (value, metadata):
-        for name in _SCORES:
+        for name in SCORES:
             score = holder.get(name)
             if (
                 isinstance(score, (int, float))

@@ -10,11 +10,16 @@ numbered in the order in which they come, so every process finds the same, and t
 from __future__ import annotations
 
 import math
-import re
 from collections import Counter
 from collections.abc import Collection, Sequence
+from typing import Literal
 
 import msgspec
+
+from proxy.steps.dedupe_context import wording
+from proxy.steps.dedupe_context.wording import Sentence
+
+Compare = Literal["sentences", "words"]
 
 LONGEST_NEAR_CHARS = 32_768
 """Longer passages are compared exactly only: no retriever returns them, and reading them takes time."""
@@ -23,18 +28,6 @@ _MOST_COMPARED = 8
 _MOST_SHARING = 16
 _SHINGLE_WORDS = 3
 _WORD_BITS = 30
-
-_BLANK_LINE = re.compile(r"\n[ \t\r]*\n")
-# Chinese and Japanese put no spaces between words: each of their characters counts as one.
-_WORD = re.compile(r"[\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff]|[^\s\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff]+")
-_AROUND_WORDS = ".,;:!?\"'()[]{}*_`«»“”„‘’…·•。、，．！？：；（）「」『』【】"
-_BETWEEN_WORDS = str.maketrans(dict.fromkeys(';:!?"()[]{}*_`\n\t\r', " "))
-# One of these more or less turns a statement into its opposite, whatever else is the same.
-_TURNING = frozenset(
-    "not no never none nor neither without except unless cannot nicht kein keine keinen nie ohne außer ne "
-    "pas jamais sans aucun nunca sin ningún não sem nenhum non mai senza niet geen nooit не нет никогда без "
-    "不 没 無 未 非".split()
-)
 
 
 class Passage(msgspec.Struct, frozen=True):
@@ -54,14 +47,16 @@ class _Kept(msgspec.Struct, frozen=True):
 
     rest: str
     shingles: frozenset[int]
-    words: frozenset[str]
+    sentences: tuple[Sentence, ...]
+    weighty: tuple[tuple[str, str], ...]
 
 
 class Seen:
     """The passages that stay so far, known by numbers in the order in which they came."""
 
-    def __init__(self, similarity: float) -> None:
+    def __init__(self, similarity: float, compare: Compare = "sentences") -> None:
         self._similarity = similarity
+        self._compare = compare
         self._exact: dict[tuple[str, str], int] = {}
         self._near: dict[int, _Kept] = {}
         self._sharing: dict[int, list[int]] = {}
@@ -81,12 +76,17 @@ class Seen:
         if known is not None and known not in self._gone:
             return known, False
         number = self._count
-        if self._similarity < 1 and not passage.is_exact and len(passage.text) <= LONGEST_NEAR_CHARS:
-            paragraphs = [words for part in _BLANK_LINE.split(passage.text) if (words := _words(part))]
+        if self._similarity < 1 and not _is_exact(passage):
+            paragraphs = wording.paragraphs(passage.text)
             shingles = [self._shingles(words) for words in paragraphs]
             whole = frozenset[int]().union(*shingles)
             prefix = sorted(whole, reverse=True)[: self._prefix_length(len(whole))]
-            kept = _Kept(passage.rest, whole, frozenset().union(*paragraphs))
+            kept = _Kept(
+                passage.rest,
+                whole,
+                wording.sentences(passage.text) if self._compare == "sentences" else (),
+                wording.weighty([word for words in paragraphs for word in words]),
+            )
             like = self._alike(kept, shingles, prefix)
             if like is not None:
                 return like, False
@@ -118,14 +118,15 @@ class Seen:
     def _says_all(self, known: _Kept, new: _Kept, paragraphs: Sequence[frozenset[int]]) -> bool:
         """Tell whether a known passage makes the new one superfluous.
 
-        Numbers and negations are what a triple more or less can hang on, so the known one must have all of
-        them; and each paragraph must be there, so that nothing short goes unnoticed beside something long.
+        Either each sentence of the new one is there, so that nothing is lost with it; or, compared by words,
+        each paragraph is there nearly, with the same numbers and negations in the same places.
         """
         common = len(known.shingles & new.shingles)
         if common < self._similarity * (len(known.shingles) + len(new.shingles) - common):
             return False
-        extra = new.words - known.words
-        if any(word in _TURNING or word.endswith(("n't", "n’t")) or _has_digit(word) for word in extra):
+        if self._compare == "sentences":
+            return _has_sentences(known.sentences, new.sentences)
+        if known.weighty != new.weighty:
             return False
         return all(len(known.shingles & part) >= self._similarity * len(part) for part in paragraphs)
 
@@ -145,21 +146,29 @@ class Seen:
         )
 
 
+def _has_sentences(known: Sequence[Sentence], new: Sequence[Sentence]) -> bool:
+    """Tell whether all sentences are known; the last may lack its end."""
+    whole = {sentence.words for sentence in known}
+    last = len(new) - 1
+    return all(
+        sentence.words in whole
+        or (place == last and not sentence.is_ended and _is_cut_short(sentence.words, whole))
+        for place, sentence in enumerate(new)
+    )
+
+
+def _is_cut_short(words: str, whole: Collection[str]) -> bool:
+    """Tell whether a sentence breaks off in one of others, before nothing that a statement hangs on."""
+    for other in whole:
+        if other.startswith(f"{words} "):
+            return not any(map(wording.is_weighty, other[len(words) :].split()))
+    return False
+
+
+def _is_exact(passage: Passage) -> bool:
+    return passage.is_exact or len(passage.text) > LONGEST_NEAR_CHARS or wording.looks_like_code(passage.text)
+
+
 def _squeezed(passage: Passage) -> str:
     """Return a text with its whitespace made one; as it is where that may mean something, or takes long."""
-    if passage.is_exact or len(passage.text) > LONGEST_NEAR_CHARS:
-        return passage.text.strip()
-    return " ".join(passage.text.split())
-
-
-def _words(text: str) -> list[str]:
-    folded = text.casefold()
-    if not folded.isascii():
-        return [word.strip(_AROUND_WORDS) or word for word in _WORD.findall(folded)]
-    # The same for ASCII, several times faster; full stops and commas inside of numbers stay.
-    spaced = f"{folded} ".translate(_BETWEEN_WORDS)
-    return spaced.replace(". ", " ").replace(", ", " ").split()
-
-
-def _has_digit(word: str) -> bool:
-    return any(map(str.isdigit, word))
+    return passage.text.strip("\r\n").rstrip() if _is_exact(passage) else " ".join(passage.text.split())

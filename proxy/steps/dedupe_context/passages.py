@@ -15,6 +15,7 @@ import msgspec
 from proxy.core.globs import fits
 from proxy.steps.dedupe_context.config import Config
 from proxy.steps.dedupe_context.likeness import Passage
+from proxy.steps.dedupe_context.provenance import ABOUT, attribute_score, label_score, tag_attributes
 
 _TAGS = ("document", "doc", "passage", "chunk", "search_result", "snippet")
 _SPACE = " \t\r\n"
@@ -28,11 +29,7 @@ _LABEL = re.compile(
 _BEHIND_LABEL = " \t\r\n:.)–—-*]"
 _RULE = re.compile(r"^[ \t]{0,3}+(?:-{3,}+|\*{3,}+|_{3,}+|={3,}+)[ \t\r]*+$", re.MULTILINE)
 _FENCE = re.compile(r"^[ \t]{0,12}+(?:```|~~~)", re.MULTILINE)
-_SCORE = re.compile(
-    r"[(\[]?\b(?i:score|relevance|similarity)[ \t]*[:=][ \t]*[\"']?(\d{1,6}(?:\.\d{1,18})?)[\"']?[)\]]?,?"
-)
-_SCORE_WORDS = ("score", "relevance", "similarity")
-_SCORE_WITHIN_CHARS = 200
+_PARAGRAPH_END = re.compile(r"\n[ \t\r]*+\n")
 # One search of a compiled pattern holds the interpreter, so long texts are searched in pieces.
 _PIECE_CHARS = 32_768
 
@@ -63,7 +60,7 @@ class Layout(msgspec.Struct, frozen=True):
 def read_passages(text: str, config: Config) -> Layout:
     """Return the passages of a text, in the first of the shapes that it has."""
     if config.markers:
-        return _labelled(text, _marked_lines(text, config.markers))
+        return _labelled(text, _marked_lines(text, config.markers), are_marked=True)
     if config.separator is not None:
         return _separated(text, _lines_that_fit(text, config.separator), is_exact=False)
     found = _tagged(text)
@@ -71,7 +68,7 @@ def read_passages(text: str, config: Config) -> Layout:
         return Layout(found)
     labels = _all_lines(_LABEL, text)
     if labels:
-        return _labelled(text, labels)
+        return _labelled(text, labels, are_marked=False)
     rules = _all_lines(_RULE, text)
     # Rules also part the documents of a YAML file: there only what is equal may be taken for a repetition.
     return _separated(text, _outside_fences(text, rules), is_exact=True) if rules else Layout()
@@ -98,8 +95,10 @@ def _elements(text: str, name: str) -> Iterator[Found]:
         inner = text.find(">", start, close) + 1 if start is not None else 0
         position = close + len(closing)
         if start is not None and inner:
-            score = _score_within(text, start, inner)
-            yield Found(start, inner, position, Passage(text[inner:close].strip()), _score_of(score))
+            attributes = tag_attributes(text[start + len(opening) : inner])
+            said = sorted(item for item in attributes.items() if item[0] not in ABOUT)
+            passage = Passage(text[inner:close].strip("\r\n").rstrip(), repr(said) if said else "")
+            yield Found(start, inner, position, passage, attribute_score(attributes))
 
 
 def _opened_at(text: str, opening: str, position: int, close: int) -> int | None:
@@ -115,7 +114,12 @@ def _opened_at(text: str, opening: str, position: int, close: int) -> int | None
 # --- labels ------------------------------------------------------------------------------------------------
 
 
-def _labelled(text: str, labels: Sequence[tuple[int, int]]) -> Layout:
+def _labelled(text: str, labels: Sequence[tuple[int, int]], *, are_marked: bool) -> Layout:
+    """Return what stands between labels.
+
+    Of several paragraphs behind a usual label the last may as well be an instruction between two passages:
+    only what is said elsewhere may go then, however the passage scored. A policy's own markers say better.
+    """
     found: list[Found] = []
     for index, (start, label_end) in enumerate(labels):
         is_open = index + 1 == len(labels)
@@ -125,12 +129,13 @@ def _labelled(text: str, labels: Sequence[tuple[int, int]]) -> Layout:
         if body >= end:
             continue
         line_end = text.find("\n", label_end, limit)
-        head_end = min(limit if line_end < 0 else line_end, label_end + _SCORE_WITHIN_CHARS)
-        match = _score_within(text, label_end, head_end)
+        match = label_score(text, label_end, limit if line_end < 0 else line_end)
         words = text[body:end]
         if match is not None:
             words = (text[label_end : match.start()] + text[match.end() : end]).lstrip(_BEHIND_LABEL)
-        found.append(Found(start, body, end, Passage(words), _score_of(match), is_open))
+        has_end = are_marked or _PARAGRAPH_END.search(text, body, end) is None
+        score = float(match[1]) if match is not None and has_end else None
+        found.append(Found(start, body, end, Passage(words), score, is_open))
     return Layout(found)
 
 
@@ -205,12 +210,3 @@ def _lines(text: str) -> Iterator[tuple[int, str]]:
         end = len(text) if end < 0 else end
         yield start, text[start:end]
         start = end + 1
-
-
-def _score_within(text: str, start: int, end: int) -> re.Match[str] | None:
-    head = text[start:end].lower()
-    return _SCORE.search(text, start, end) if any(word in head for word in _SCORE_WORDS) else None
-
-
-def _score_of(match: re.Match[str] | None) -> float | None:
-    return None if match is None else float(match[1])

@@ -20,10 +20,11 @@ from proxy.core.json_edits import Change, removals, splice
 from proxy.core.json_spans import array_spans
 from proxy.core.prefixes import SentPrefix
 from proxy.dialects.conversation import Conversation, conversation_fields, read_conversation
-from proxy.steps.step import Outcome, Step, StepContext, skipped, unchanged
+from proxy.steps.step import Outcome, Step, StepContext, refuse_lookalikes, skipped, unchanged
 from proxy.steps.trim_history.choice import Choice, Situation, Weighed, choose
 from proxy.steps.trim_history.config import Config
 from proxy.steps.trim_history.economy import Cached, Economy, ranges_of, read_economy
+from proxy.steps.trim_history.json_mode import asks_for_json, without_last_loss
 from proxy.steps.trim_history.results import shortened_results, summaries_as_system
 from proxy.tokens.bounds import upper_bound_bytes
 
@@ -54,6 +55,9 @@ def apply(document: Document, config: Config, context: StepContext) -> Outcome:
     fields = conversation_fields(context.dialect)
     if not fields:
         return skipped(document, "this API has no conversation")
+    if config.on_overflow == "reject":
+        for name in fields:
+            refuse_lookalikes(document, (name,))
     if _is_surely_short(document, fields, config):
         return unchanged(document)
     conversation = read_conversation(document, context.dialect)
@@ -61,8 +65,11 @@ def apply(document: Document, config: Config, context: StepContext) -> Outcome:
         return skipped(document, f"{fields[0]} is no list of turns")
     # Anthropic has no role for system text among the messages.
     renames = config.summary == "system" and context.dialect.name != "messages"
+    shortened: Mapping[int, bytes] = shortened_results(conversation, config, context)
+    if shortened and asks_for_json(document):
+        shortened = without_last_loss(conversation, shortened)
     edits = _Edits(
-        shortened_results(conversation, config, context),
+        shortened,
         summaries_as_system(conversation) if renames else {},
     )
     if config.budget is None:
@@ -70,7 +77,8 @@ def apply(document: Document, config: Config, context: StepContext) -> Outcome:
     economy = Economy(None)
     if config.cache == "respect":
         economy = read_economy(document, conversation, context)
-    situation = Situation(document, conversation, _weighed(conversation, edits, context), economy)
+    weighed = _weighed(conversation, edits, context)
+    situation = Situation(document, conversation, edits.all(), weighed, economy)
     choice = choose(situation, config, config.budget)
     return _outcome(situation, edits, choice, config.budget)
 

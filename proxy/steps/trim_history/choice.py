@@ -5,7 +5,7 @@ Owns the order of those objections and their reasons. Edits nothing.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
@@ -14,6 +14,7 @@ from proxy.dialects.conversation import Conversation
 from proxy.steps.step import Rejected
 from proxy.steps.trim_history.config import Config
 from proxy.steps.trim_history.economy import Economy
+from proxy.steps.trim_history.json_mode import asks_for_json, with_mention
 from proxy.steps.trim_history.plan import Limits, plan_drops
 
 # A cut in blocks takes a quarter more than it must: the prefix then stays for as long as that fills again.
@@ -21,7 +22,7 @@ _BLOCK_SHARE = 4
 # Shorter prefixes are cached nowhere that a price is known for; elsewhere they are read in no time.
 _LEAST_CACHED_TOKENS = 1_024
 _SERVER_SIDE = frozenset({"truncation", "context_management"})
-_JSON_WORD = b"json"
+_OVER = "what must stay exceeds the budget"
 
 
 class Weighed(msgspec.Struct, frozen=True):
@@ -37,10 +38,11 @@ class Weighed(msgspec.Struct, frozen=True):
 
 
 class Situation(msgspec.Struct, frozen=True):
-    """A request whose conversation has been read, weighed and looked up."""
+    """A request whose conversation has been read, weighed and looked up; `edits` by index of element."""
 
     document: Document
     conversation: Conversation
+    edits: Mapping[int, bytes]
     weighed: Weighed
     economy: Economy
 
@@ -58,22 +60,33 @@ def choose(situation: Situation, config: Config, budget: int) -> Choice:
     total = weighed.total()
     if total <= budget:
         return Choice()
+    choice = _best(situation, config, budget)
+    dropped = choice.dropped
+    if dropped and asks_for_json(situation.document):
+        dropped = with_mention(conversation, situation.edits, dropped)
+    after = weighed.total(dropped)
+    if config.on_overflow == "reject":
+        if after > budget:
+            message = f"The conversation needs at least {after} tokens, {budget} are allowed here."
+            raise Rejected(message, conversation.key)
+        return Choice(dropped)
+    if dropped and total - after < config.min_saving:
+        return Choice(reason=f"trimming would save less than {config.min_saving} tokens")
+    reason = choice.reason or (_OVER if after > budget else "")
+    return Choice(dropped, reason)
+
+
+def _best(situation: Situation, config: Config, budget: int) -> Choice:
+    """Return what goes by the plan and by what it costs; a limit is kept whatever that costs."""
+    weighed, conversation = situation.weighed, situation.conversation
+    is_limit = config.on_overflow == "reject"
     if conversation.is_partial:
         return Choice(reason="earlier turns live at the server")
-    if _is_left_to_server(situation.document):
+    if not is_limit and _is_left_to_server(situation.document, conversation):
         return Choice(reason="the caller lets the server shorten the context")
     limits = _limits(situation.economy, config, budget)
     plan = plan_drops(conversation, weighed.groups, weighed.fixed, limits)
-    choice = _paying(situation, plan.dropped, budget)
-    if plan.tokens > budget and choice.dropped == plan.dropped:
-        if config.on_overflow == "reject":
-            message = f"The conversation needs at least {plan.tokens} tokens, {budget} are allowed here."
-            raise Rejected(message, conversation.key)
-        choice = Choice(choice.dropped, "what must stay exceeds the budget")
-    dropped = _with_json_mentioned(situation, choice.dropped)
-    if dropped and total - weighed.total(dropped) < config.min_saving:
-        return Choice(reason=f"trimming would save less than {config.min_saving} tokens")
-    return Choice(dropped, choice.reason)
+    return _paying(situation, plan.dropped, budget, is_limit=is_limit)
 
 
 def _limits(economy: Economy, config: Config, budget: int) -> Limits:
@@ -87,7 +100,7 @@ def _limits(economy: Economy, config: Config, budget: int) -> Limits:
     return Limits(budget, target, least_tokens, True, config.keep_first, config.keep_last)
 
 
-def _paying(situation: Situation, planned: frozenset[int], budget: int) -> Choice:
+def _paying(situation: Situation, planned: frozenset[int], budget: int, *, is_limit: bool) -> Choice:
     """Return the plan, or what was sent last time where that is likely cached and costs no more."""
     economy, weighed = situation.economy, situation.weighed
     if economy.cached is None:
@@ -95,6 +108,8 @@ def _paying(situation: Situation, planned: frozenset[int], budget: int) -> Choic
     as_before = economy.cached.dropped
     if as_before == planned or weighed.total(as_before) <= budget:
         return Choice(as_before)
+    if is_limit:
+        return Choice(planned)
     cost, cost_as_before = (
         economy.cost_usd(situation.conversation, weighed.groups, weighed.fixed, dropped)
         for dropped in (planned, as_before)
@@ -104,33 +119,9 @@ def _paying(situation: Situation, planned: frozenset[int], budget: int) -> Choic
     return Choice(as_before, "the prefix is likely cached: trimming would cost more")
 
 
-def _is_left_to_server(document: Document) -> bool:
-    if not document.has_any(_SERVER_SIDE):
+def _is_left_to_server(document: Document, conversation: Conversation) -> bool:
+    """Tell whether a field that this API has lets the server shorten the context."""
+    if not document.has_any(_SERVER_SIDE) or conversation.dialect == "chat":
         return False
     managed = document.get("context_management") not in (None, b"null", b"[]", b"{}")
-    return managed or document.value("truncation") == "auto"
-
-
-def _with_json_mentioned(situation: Situation, dropped: frozenset[int]) -> frozenset[int]:
-    """Keep the newest exchange that says "json" where the API refuses JSON mode without that word."""
-    conversation = situation.conversation
-    if not dropped or not _asks_for_json(situation.document):
-        return dropped
-
-    def mentions(index: int) -> bool:
-        group = conversation.groups[index]
-        return any(_JSON_WORD in raw.lower() for raw in conversation.raws[group.start : group.end])
-
-    if any(_JSON_WORD in raw.lower() for raw in conversation.fixed):
-        return dropped
-    if any(mentions(index) for index in range(len(conversation.groups)) if index not in dropped):
-        return dropped
-    for turn in reversed(conversation.turns):
-        if any(index in dropped and mentions(index) for index in turn.groups):
-            return dropped.difference(turn.groups)
-    return dropped
-
-
-def _asks_for_json(document: Document) -> bool:
-    paths = (("response_format", "type"), ("text", "format", "type"))
-    return any(document.get_path(path) == b'"json_object"' for path in paths)
+    return managed or (conversation.dialect == "responses" and document.value("truncation") == "auto")

@@ -9,6 +9,7 @@ Sources: the rules of OpenAI's and Anthropic's prompt caches as `prices.yaml` ho
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import msgspec
@@ -85,7 +86,7 @@ def read_economy(document: Document, conversation: Conversation, context: StepCo
     writes_until = len(conversation.raws) if cache.is_automatic else marked
     keys = () if context.prefixes is None else prefix_keys(document, conversation)
     cached = _seen(conversation, keys, cache, context) if writes_until else None
-    if cached is None and marked:
+    if cached is None and marked and not _was_sent(keys, context):
         # Who sets markers means to come back: the caller may have been here through another process.
         cached = Cached(marked, frozenset())
     return Economy(price, keys, cached, writes_until)
@@ -98,6 +99,11 @@ def _seen(
     if seen is None:
         return None
     return Cached(seen.elements, groups_in(conversation, seen.dropped))
+
+
+def _was_sent(keys: Sequence[bytes], context: StepContext) -> bool:
+    """Tell whether this conversation was sent from here at all, so that what is cached of it is known."""
+    return context.prefixes is not None and context.prefixes.seen(keys, math.inf) is not None
 
 
 def groups_in(conversation: Conversation, ranges: Ranges) -> frozenset[int]:

@@ -12,7 +12,15 @@ from typing import Literal
 import msgspec
 
 from proxy.core.json_edits import splice
-from proxy.core.json_spans import DocumentError, ObjectText, Spans, array_spans, parse_object
+from proxy.core.json_measure import MAX_MARKS
+from proxy.core.json_spans import (
+    DocumentError,
+    ObjectText,
+    Spans,
+    TooManyParts,
+    array_spans,
+    parse_object,
+)
 from proxy.core.json_values import decode
 from proxy.dialects.text_parts import quoted_text
 
@@ -63,8 +71,12 @@ class Shortening(msgspec.Struct, frozen=True):
         return empty if shorter is None else shorter.decode("utf-8", "surrogatepass")
 
     def _cut_text(self, text: str, tokens: int, limit_tokens: int) -> str:
+        bare = text.strip()
+
         def with_characters(size: int) -> str:
-            return cut(text, size, self.side, self.marker)
+            piece = cut(text, size, self.side, self.marker)
+            # Anthropic refuses blocks of text that are blank.
+            return piece if piece.strip() or not bare else cut(bare, size, self.side, self.marker)
 
         return self._fitted(with_characters, len(text), tokens, limit_tokens)
 
@@ -116,7 +128,7 @@ class Shortening(msgspec.Struct, frozen=True):
         return None
 
     def _shorter_array(self, raw: bytes, limit_tokens: int, depth: int) -> bytes | None:
-        spans = array_spans(raw)
+        spans = array_spans(raw, MAX_MARKS)
         if not spans:
             return None
 
@@ -132,7 +144,7 @@ class Shortening(msgspec.Struct, frozen=True):
         return None if shorter is None else b"[" + shorter + b"]"
 
     def _shorter_object(self, raw: bytes, limit_tokens: int, depth: int) -> bytes | None:
-        source = parse_object(raw, _UNLIMITED_DEPTH)
+        source = parse_object(raw, _UNLIMITED_DEPTH, MAX_MARKS)
         members = source.members()
         if not members:
             return None
@@ -176,7 +188,7 @@ def _first_or_last(raw: bytes, spans: Spans, count: int, side: Side) -> bytes:
 def _is_json(raw: bytes) -> bool:
     match raw.lstrip()[:1]:
         case b"[":
-            return array_spans(raw) is not None
+            return array_spans(raw, MAX_MARKS) is not None
         case b"{":
             return _object(raw) is not None
         case _:
@@ -185,6 +197,8 @@ def _is_json(raw: bytes) -> bool:
 
 def _object(raw: bytes) -> ObjectText | None:
     try:
-        return parse_object(raw, _UNLIMITED_DEPTH)
+        return parse_object(raw, _UNLIMITED_DEPTH, MAX_MARKS)
+    except TooManyParts:
+        raise
     except DocumentError:
         return None

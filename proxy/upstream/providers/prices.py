@@ -14,7 +14,7 @@ import msgspec
 import yaml
 
 from proxy.core.globs import fits
-from proxy.core.price import LongContext, Price, PromptCache, Rates
+from proxy.core.price import LongContext, Price, PromptCache, Rates, Tier, TierOffer
 
 SHIPPED = Path(__file__).with_name("prices.yaml")
 
@@ -57,10 +57,19 @@ class _ModelEntry(msgspec.Struct, forbid_unknown_fields=True):
     date: str | None = None
 
 
+class _TierEntry(msgspec.Struct, forbid_unknown_fields=True):
+    endpoints: list[str]
+    typical_seconds: _Figure
+    factor: _Figure | None = None
+    source: str | None = None
+    date: str | None = None
+
+
 class _ProviderEntry(msgspec.Struct, forbid_unknown_fields=True):
     models: list[_ModelEntry] = []
     cache: _CacheEntry | None = None
     like: str | None = None
+    tiers: dict[Tier, _TierEntry] = {}
 
 
 class _File(msgspec.Struct, forbid_unknown_fields=True):
@@ -71,10 +80,18 @@ class _File(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class PriceTable:
-    """Prices by provider and model. An exact name counts before patterns, the first of which that fits."""
+    """Prices by provider and model, offers by provider and tier.
 
-    def __init__(self, prices: Mapping[str, Mapping[str, Price]]) -> None:
-        """`prices`: provider -> model name or pattern -> price, in order."""
+    An exact name counts before patterns, the first of which that fits.
+    """
+
+    def __init__(
+        self,
+        prices: Mapping[str, Mapping[str, Price]],
+        offers: Mapping[str, Mapping[Tier, TierOffer]] | None = None,
+    ) -> None:
+        """`prices`: provider -> model name or pattern -> price, in order; `offers`: provider -> tier."""
+        self._offers = offers or {}
         self._exact = {
             (provider, name): price
             for provider, models in prices.items()
@@ -96,6 +113,10 @@ class PriceTable:
                 return price
         return None
 
+    def offer(self, provider: str, tier: Tier) -> TierOffer | None:
+        """Return what a provider offers in a tier, `None` for nothing."""
+        return self._offers.get(provider, {}).get(tier)
+
     def every(self) -> tuple[tuple[str, str, Price], ...]:
         """Return provider, model (or pattern) and price of all entries."""
         exact = [(provider, name, price) for (provider, name), price in self._exact.items()]
@@ -105,20 +126,50 @@ class PriceTable:
         return (*exact, *patterns)
 
 
-def load_prices(path: Path = SHIPPED) -> PriceTable:
-    """Read a price table; raises `ValueError` that says what is wrong, `OSError` when it cannot be read."""
+def load_prices(path: Path = SHIPPED, own: Path | None = None) -> PriceTable:
+    """Read a price table; raises `ValueError` that says what is wrong, `OSError` when it cannot be read.
+
+    `own` is an operator's file in the same format: its models and tiers of a provider count before those of
+    `path`.
+    """
+    files = [path] if own is None else [own, path]
+    prices: dict[str, dict[str, Price]] = {}
+    offers: dict[str, dict[Tier, TierOffer]] = {}
+    for each in files:
+        _add(each, _read(each), prices, offers)
+    return PriceTable(prices, offers)
+
+
+def _read(path: Path) -> _File:
     try:
         text: Any = yaml.load(path.read_text(encoding="utf-8"), _LOADER)
-        file = msgspec.convert(_without_booleans(text), _File)
+        return msgspec.convert(_without_booleans(text), _File)
     except (yaml.YAMLError, msgspec.ValidationError) as problem:
         raise ValueError(f"{path.name}: {problem}") from None
-    prices: dict[str, dict[str, Price]] = {}
+
+
+def _add(
+    path: Path,
+    file: _File,
+    prices: dict[str, dict[str, Price]],
+    offers: dict[str, dict[Tier, TierOffer]],
+) -> None:
     for name, provider in file.providers.items():
         like = file.providers.get(provider.like) if provider.like is not None else provider
         if like is None:
             raise ValueError(f"{path.name}: {name}: there is no provider {provider.like}")
-        prices[name] = {model: _price(entry, like, file) for entry in like.models for model in entry.models}
-    return PriceTable(prices)
+        known, offered = prices.setdefault(name, {}), offers.setdefault(name, {})
+        for tier, entry in provider.tiers.items():
+            offered.setdefault(tier, _offer(entry, file))
+        for entry_ in like.models:
+            price = _price(entry_, like, provider, file)
+            for model in entry_.models:
+                known.setdefault(model, price)
+
+
+def _offer(entry: _TierEntry, file: _File) -> TierOffer:
+    source, date = entry.source or file.source, entry.date or file.date
+    return TierOffer(tuple(entry.endpoints), entry.typical_seconds, source, date)
 
 
 def _without_booleans(value: Any) -> Any:
@@ -134,10 +185,10 @@ def _without_booleans(value: Any) -> Any:
             return value
 
 
-def _price(entry: _ModelEntry, provider: _ProviderEntry, file: _File) -> Price:
+def _price(entry: _ModelEntry, like: _ProviderEntry, provider: _ProviderEntry, file: _File) -> Price:
     standard = _rates(entry.input, entry.output, entry.cached, entry.cache_write)
     cliff = entry.long_context
-    cache = provider.cache if entry.cache is None else entry.cache
+    cache = like.cache if entry.cache is None else entry.cache
     return Price(
         standard,
         _tier(entry.flex, standard),
@@ -148,7 +199,15 @@ def _price(entry: _ModelEntry, provider: _ProviderEntry, file: _File) -> Price:
         else PromptCache(cache.kind == "automatic", cache.minimum_tokens, cache.lifetime_seconds),
         entry.source or file.source,
         entry.date or file.date,
+        _window(provider, Tier.BACKGROUND_2H, standard),
+        _window(provider, Tier.BACKGROUND_8H, standard),
     )
+
+
+def _window(provider: _ProviderEntry, tier: Tier, standard: Rates) -> Rates | None:
+    """Return the rates of a background window: one factor for all models of a provider."""
+    entry = provider.tiers.get(tier)
+    return None if entry is None else _tier(entry.factor, standard)
 
 
 def _tier(entry: float | _RatesEntry | None, standard: Rates) -> Rates | None:

@@ -15,7 +15,7 @@ SECRET = "version: 1\nupstreams: {a: {base_url: http://h/v1, api_key: '${WEIR_TE
         ("version: 1\n", "good"),
         ("version: 1\nrouts: []\n", "1 error, 0 warnings"),
         ("versio: 1\n", "2 errors, 0 warnings"),
-        ("version: 1\nroutes: [{name: r, match: {path: /V1/x}}]\n", "0 errors, 1 warning"),
+        ("version: 1\nroutes: [{name: r, match: {stream: true}}]\n", "0 errors, 1 warning"),
     ],
 )
 def test_findings_are_counted_in_plain_words(

@@ -351,3 +351,33 @@ def test_what_is_no_array_has_no_elements() -> None:
     for key in ("m", "n", "absent"):
         assert document.array(key) is None
         assert document.keep_elements(key, []) is document
+
+
+NESTED_TWICE = [
+    (b'{"a":{"b":{"c":9},"b":5}}', b'{"a":{"b":{"c":1},"b":5}}', b'{"a":{"b":{},"b":5}}'),
+    (b'{"a":{"b":5,"b":{"c":9}}}', b'{"a":{"b":5,"b":{"c":1}}}', b'{"a":{"b":5,"b":{}}}'),
+    (b'{"a":{"b":{"c":9,"c":8}}}', b'{"a":{"b":{"c":1,"c":1}}}', b'{"a":{"b":{}}}'),
+    (b'{"a":{"b":{"c":9,"x":1},"b":{"c":2}}}', b'{"a":{"b":{"c":1,"x":1},"b":{"c":1}}}', None),
+    (b'{"a":{"b":{"c":9},"b":[1]}}', b'{"a":{"b":{"c":1},"b":[1]}}', None),
+    (b'{"a":{ "b" : {"c":9} , "\\u0062":null}}', b'{"a":{ "b" : {"c":1} , "\\u0062":{"c":1}}}', None),
+]
+
+
+@pytest.mark.parametrize(("body", "is_set", "deleted"), NESTED_TWICE)
+def test_a_path_leads_through_every_duplicate_at_every_level(
+    body: bytes, is_set: bytes, deleted: bytes | None
+) -> None:
+    document = Document.parse(body)
+    assert b"9" in document.every_path(("a", "b", "c"))
+    assert document.set_path(("a", "b", "c"), b"1").to_bytes() == is_set
+    if deleted is not None:
+        assert document.delete_path(("a", "b", "c")).to_bytes() == deleted
+
+
+def test_digits_are_a_key_or_an_index_whichever_stands_there() -> None:
+    document = Document.parse(b'{"x":{"a":{"0":{"b":9}},"a":[{"b":8}]}}')
+    assert document.every_path(("x", "a", "0", "b")) == (b"9", b"8")
+    assert (
+        document.set_path(("x", "a", "0", "b"), b"1").to_bytes() == b'{"x":{"a":{"0":{"b":1}},"a":[{"b":1}]}}'
+    )
+    assert document.set_path(("x", "a", "9" * 5_000, "b"), b"1") is not None

@@ -11,6 +11,7 @@ from proxy.core.document import Document
 from proxy.core.usage import Usage
 from proxy.dialects.chat import CHAT
 from proxy.dialects.dialect import NOTHING, EventFacts
+from proxy.dialects.marking import is_marked
 
 
 def body(**fields: Any) -> Document:
@@ -310,13 +311,17 @@ def test_no_shape_makes_reading_fail(value: dict[str, Any]) -> None:
 
 def test_markers_stand_in_every_event_that_matters_and_in_no_plain_delta() -> None:
     def marked(raw: bytes) -> bool:
-        return any(marker in raw for marker in CHAT.markers)
+        return is_marked(raw, CHAT.markers, CHAT.end_key)
 
     spaced = b'data: {"choices": [{"delta": {}, "finish_reason": "stop"}]}\n\n'
     usage = b'data: {"choices" : [] , "usage" : {"prompt_tokens" : 3}}\n\n'
     for raw in (
         chunk({}, "stop"),
         spaced,
+        spaced.replace(b'": "', b'"\t:\ndata:  "'),
+        spaced.replace(b'": "', b'"\ndata::"'),
+        spaced.replace(b"finish_reason", b"finish\\u005freason"),
+        spaced.replace(b"finish_reason", b"finish_\\u0072eason"),
         usage,
         event({"error": "x"}),
         b"data: [DONE]\n\n",
@@ -326,6 +331,8 @@ def test_markers_stand_in_every_event_that_matters_and_in_no_plain_delta() -> No
         assert CHAT.read_event(raw) != NOTHING
     assert not marked(chunk({"content": 'say "usage" and max_tokens.'}, usage=None))
     assert not marked(chunk({"content": "hi"}))
+    assert not marked(b'data: {"choices":[{"delta":{"content":"\\u00e9"},"finish_reason":null}]}\n\n')
+    assert not marked(b'data: {"choices": [{"delta": {"content": "x"}, "finish_reason": null}]}\n\n')
 
 
 # --- bodies ------------------------------------------------------------------------------------------------

@@ -19,7 +19,7 @@ def test_usage_on_the_last_choice_is_read_and_not_alone() -> None:
         b'data: {"choices":[{"text":"","index":1,"finish_reason":"length"}],'
         b'"usage":{"prompt_tokens":2,"completion_tokens":4}}\n\n'
     )
-    assert COMPLETIONS.read_event(raw) == EventFacts(finish_reason="length", usage=Usage(2, 4))
+    assert COMPLETIONS.read_event(raw) == EventFacts(finish_reason="length", usage=Usage(2, 4), finished=(1,))
 
 
 def test_bodies_are_read() -> None:

@@ -58,7 +58,8 @@ def result(name: str) -> dict[str, Any]:
         ([USER, {"role": "assistant", "tool_calls": None, "content": "x"}, result("a")], "u1 a1 o1!"),
         ([result("a"), USER], "o1! u1"),
         ([USER, {"role": "critic", "content": "?"}, 5, None, "x"], "u1 o1! o1! o1! o1!"),
-        ([USER, calls("a"), SYSTEM, result("a")], "u1 a1 s1! o1!"),
+        ([USER, calls("a"), SYSTEM, result("a")], "u1 a3!"),
+        ([USER, calls("a", "b"), result("a"), USER, result("b"), USER], "u1 a4! u1"),
         ([], ""),
     ],
 )

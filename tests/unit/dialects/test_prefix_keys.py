@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from proxy.core.document import Document
 from proxy.dialects.chat import CHAT
 from proxy.dialects.conversation import read_conversation
@@ -47,3 +49,33 @@ def test_two_elements_are_not_taken_for_one_that_holds_both() -> None:
     assert first is not None
     assert second is not None
     assert prefix_keys(document, first)[-1] != prefix_keys(other, second)[-1]
+
+
+MARKS: list[dict[str, Any]] = [
+    {"cache_control": {"type": "ephemeral"}},
+    {"prompt_cache_breakpoint": {"mode": "explicit"}},
+]
+
+
+@pytest.mark.parametrize("mark", MARKS, ids=range(2))
+def test_marks_that_move_from_turn_to_turn_change_no_name(mark: dict[str, Any]) -> None:
+    plain = {"role": "user", "content": [{"type": "text", "text": 'u \\ "x"'}]}
+    bare = {"role": "user", "content": 'u \\ "x"'}
+    behind = {"role": "user", "content": [{"type": "text", "text": 'u \\ "x"', **mark}]}
+    before = {"role": "user", "content": [{**mark, "type": "text", "text": 'u \\ "x"'}]}
+    turned = {"role": "user", "content": [{"text": 'u \\ "x"', "type": "text", **mark}]}
+    names = {keys(MESSAGES, messages=[each, ANSWER]) for each in (plain, bare, behind, before, turned)}
+    assert len(names) == 1
+
+
+def test_text_about_marks_is_text() -> None:
+    about = [{"role": "user", "content": f'say "cache_control":{{"a":{number}}}'} for number in (1, 2)]
+    first, second = (keys(MESSAGES, messages=[each]) for each in about)
+    assert first != second
+
+
+def test_two_blocks_are_not_one() -> None:
+    one = {"role": "user", "content": [{"type": "text", "text": "ab"}]}
+    two = {"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]}
+    image = {"role": "user", "content": [{"type": "text", "text": "ab"}, {"type": "image_url"}]}
+    assert len({keys(messages=[each]) for each in (one, two, image)}) == 3

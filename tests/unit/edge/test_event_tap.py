@@ -67,7 +67,7 @@ def fed(tap: EventTap, pieces: list[bytes]) -> bytes:
 
 
 def understood(tap: EventTap) -> dict[str, Any]:
-    names = "has_content has_events has_error is_terminal finish_reason finished_choices usage"
+    names = "has_content has_events has_error is_terminal finish_reason finished usage"
     return {name: getattr(tap, name) for name in names.split()}
 
 

@@ -148,8 +148,11 @@ def test_trimming_after_passages_were_compared_is_pointed_out(write: Write) -> N
 
 
 def test_sections_without_effect_are_pointed_out(problems: Problems) -> None:
-    pooled = "{name: r, match: {path: /x}, coalesce: {}, urgency: {default: interactive}}"
-    assert warnings(problems, pooled) == ["has no effect: the route's requests are all interactive"]
+    pooled = "{name: r, match: {path: /x}, coalesce: {%s}, urgency: {default: interactive}}"
+    assert warnings(problems, pooled % "strategies: [warm, pace]") == [
+        "has no effect: the route's requests are all interactive and never made to wait like that"
+    ]
+    assert warnings(problems, pooled % "") == []
     deferred = "{name: r, match: {path: /x}, urgency: {default: deferrable}}"
     assert warnings(problems, deferred) == ["nothing is deferred: the route has no batch section"]
     hasty = "{name: r, match: {path: /x}, urgency: {default: deferrable, deadline: 29s}, batch: {}}"
@@ -159,23 +162,14 @@ def test_sections_without_effect_are_pointed_out(problems: Problems) -> None:
     )
 
 
-@pytest.mark.parametrize("section", ["coalesce: {}", "urgency: {default: deferrable}, batch: {}"])
-def test_lanes_that_are_not_carried_yet_are_pointed_out(problems: Problems, section: str) -> None:
-    said = warnings(problems, f"{{name: r, match: {{path: /x}}, {section}}}")
+def test_lanes_that_are_not_carried_yet_are_pointed_out(problems: Problems) -> None:
+    said = warnings(problems, "{name: r, match: {path: /x}, urgency: {default: deferrable}, batch: {}}")
     assert said == ["accepted, but this version carries everything on the stream lane"]
 
 
-@pytest.mark.parametrize(
-    ("path", "meant"),
-    [
-        ("/V1/chat/completions", "/v1/chat/completions"),
-        ("/v1/Chat/Completions", "/v1/chat/completions"),
-        ("'/V1/*'", "/v1/*"),
-    ],
-)
-def test_capitals_in_the_path_of_an_api_are_pointed_out(problems: Problems, path: str, meant: str) -> None:
-    (warning,) = warnings(problems, f"{{name: r, match: {{path: {path}}}}}")
-    assert warning == f"paths are case-sensitive (did you mean {meant}?)"
+@pytest.mark.parametrize("path", ["/V1/chat/completions", "/v1/Chat/Completions", "'/V1/*'"])
+def test_capitals_in_a_path_change_nothing(problems: Problems, path: str) -> None:
+    assert shadowed(problems, f"{{path: {path}}}", "{path: /v1/chat/completions}")
 
 
 def test_capitals_in_a_deployments_name_are_not_pointed_out(problems: Problems) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
@@ -24,7 +25,7 @@ def simulate() -> Iterator[Callable[..., Sim]]:
     """Start a provider with a scenario and a clock of the test's own."""
     with contextlib.ExitStack() as stack:
 
-        def start(scenario: Scenario = FAST, clock: Clock | None = None) -> Sim:
-            return stack.enter_context(running(scenario, clock))
+        def start(scenario: Scenario = FAST, clock: Clock | None = None, state: Path | None = None) -> Sim:
+            return stack.enter_context(running(scenario, clock, state))
 
         yield start

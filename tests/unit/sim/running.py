@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from proxy.core.clock import Clock
@@ -56,6 +57,11 @@ class Reply:
         """Return the names of all named events."""
         lines = [line for block in self.blocks() for line in block.split(b"\n")]
         return [line[7:].decode() for line in lines if line.startswith(b"event: ")]
+
+
+def as_caller(key: str) -> dict[str, str]:
+    """Return the headers of the caller with `key`, of one without any if it is empty."""
+    return {"authorization": f"Bearer {key}"} if key else {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +113,30 @@ class Sim:
         """Post a small valid Messages request with `changes`."""
         return self.post("/v1/messages", {**MESSAGES, **(changes or {})}, **{**ANTHROPIC, **headers})
 
+    def upload(
+        self,
+        content: bytes,
+        *,
+        purpose: str = "batch",
+        form: Mapping[str, str] | None = None,
+        key: str = "",
+        headers: Mapping[str, str] | None = None,
+    ) -> Reply:
+        """Upload a file as the caller with `key`; `form` holds further fields, or other values for these."""
+        parts = [
+            f'--sim\r\nContent-Disposition: form-data; name="{name}"\r\n\r\n{value}\r\n'.encode()
+            for name, value in {"purpose": purpose, **(form or {})}.items()
+        ]
+        parts.append(b'--sim\r\nContent-Disposition: form-data; name="file"; filename="in.jsonl"\r\n')
+        parts.append(b"Content-Type: application/jsonl\r\n\r\n" + content + b"\r\n--sim--\r\n")
+        head = {"content-type": "multipart/form-data; boundary=sim", **as_caller(key)}
+        return self.send("POST", "/v1/files", b"".join(parts), {**head, **(headers or {})})
+
+    def get(self, path: str, key: str = "", **headers: str) -> Reply:
+        """Get a path as the caller with `key`."""
+        named = {name.replace("_", "-"): value for name, value in headers.items()}
+        return self.send("GET", path, None, {**as_caller(key), **named})
+
     def stats(self) -> Any:
         return self.send("GET", "/sim/stats").json()
 
@@ -119,8 +149,10 @@ class Sim:
 
 
 @contextlib.contextmanager
-def running(scenario: Scenario = FAST, clock: Clock | None = None) -> Iterator[Sim]:
-    """Run a simulated provider until the end of the context."""
+def running(
+    scenario: Scenario = FAST, clock: Clock | None = None, state: Path | None = None
+) -> Iterator[Sim]:
+    """Run a simulated provider until the end of the context, with a state file if one is given."""
     ready = threading.Event()
     addresses: list[str] = []
     started: list[tuple[asyncio.AbstractEventLoop, asyncio.Task[None]]] = []
@@ -131,7 +163,7 @@ def running(scenario: Scenario = FAST, clock: Clock | None = None) -> Iterator[S
         ready.set()
 
     async def main() -> None:
-        task = asyncio.ensure_future(serve("127.0.0.1:0", scenario, announce, clock=clock))
+        task = asyncio.ensure_future(serve("127.0.0.1:0", scenario, announce, clock=clock, state=state))
         started.append((asyncio.get_running_loop(), task))
         with contextlib.suppress(asyncio.CancelledError):
             await task

@@ -189,5 +189,5 @@ def test_a_shared_prefix_is_cached_once_the_first_answer_has_begun(simulate: Cal
 
 def test_a_tier_is_echoed_and_billed(sim: Sim) -> None:
     assert sim.chat({"service_tier": "priority"}).json()["service_tier"] == "priority"
-    assert sim.chat({"service_tier": "flex"}).status == 400
+    assert sim.chat({"service_tier": "overnight"}).status == 400
     assert set(sim.stats()["tokens"]) == {"priority"}

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from proxy.sim.errors import ApiError
-from proxy.sim.faults import FaultBook, over, read_headers
+from proxy.sim.faults import FaultBook, over, read_headers, read_metadata
 from proxy.sim.scenario import FaultMatch, FaultRule, Faults
 
 SOME = Faults(status=503)
@@ -84,3 +84,22 @@ def test_the_first_rule_that_hits_wins() -> None:
 
 def test_headers_go_over_rules_field_by_field() -> None:
     assert over(Faults(tokens=3), Faults(tokens=9, token_ms=1.0)) == Faults(tokens=3, token_ms=1.0)
+
+
+def test_lets_some_pass_before_it_counts() -> None:
+    assert hits(FaultRule(SOME, skip=2)) == [3, 4, 5, 6]
+    assert hits(FaultRule(SOME, skip=2, first=1)) == [3]
+    assert hits(FaultRule(SOME, skip=1, every=2)) == [3, 5]
+
+
+def test_matches_the_method() -> None:
+    book = FaultBook((FaultRule(SOME, FaultMatch(method="GET")),), 1)
+    assert book.pick("/", "", {}, "GET") == SOME
+    assert book.pick("/", "", {}, "POST") == Faults()
+
+
+def test_a_batch_s_metadata_say_what_headers_say() -> None:
+    metadata = {"sim_batch_turnaround_seconds": "0.5", "simple": "x", "sim_other": "y"}
+    assert read_metadata(metadata) == Faults(batch_turnaround_seconds=0.5)
+    with pytest.raises(ApiError):
+        read_metadata({"sim_batch_fail_share": "2"})

@@ -8,6 +8,8 @@ import json
 import threading
 from collections.abc import Callable
 
+import pytest
+
 from proxy.core.clock import ManualClock
 from proxy.sim.scenario import (
     CacheRules,
@@ -194,3 +196,36 @@ def test_every_answer_has_a_request_id(sim: Sim) -> None:
     ids = [reply.headers["x-request-id"] for reply in replies]
     assert len(set(ids)) == 4
     assert all(reply.headers["server"] == "weir-sim" for reply in replies)
+
+
+def test_a_status_may_come_after_the_work(sim: Sim) -> None:
+    for body in ({}, {"stream": True}):
+        assert sim.chat(body, x_sim_status_after="502").status == 502
+    stats = sim.stats()
+    assert (stats["executions_total"], stats["faults"]) == (2, {"status_after": 2})
+    assert stats["tokens"]["default"]["output"] > 0
+
+
+def test_a_gateway_s_error_is_a_web_page(sim: Sim) -> None:
+    reply = sim.chat(x_sim_status="504", x_sim_error_html="1")
+    assert (reply.status, reply.headers["content-type"]) == (504, "text/html; charset=utf-8")
+    assert reply.body.startswith(b"<html>")
+
+
+def test_a_connection_may_close_before_anything_is_done(sim: Sim) -> None:
+    with pytest.raises(ConnectionError):
+        sim.chat(x_sim_cut_before="1")
+    stats = sim.stats()
+    assert (stats["executions_total"], stats["faults"]) == (0, {"cut_before": 1})
+    assert stats["disconnects"] == {"before_first_byte": 0, "midway": 0}
+
+
+def test_a_provider_may_never_answer_and_do_nothing(sim: Sim) -> None:
+    connection = sim.open()
+    connection.timeout = 0.1
+    connection.request("POST", "/v1/chat/completions", json.dumps(CHAT), {"x-sim-stall-before": "1"})
+    with pytest.raises(TimeoutError):
+        connection.getresponse()
+    connection.close()
+    stats = sim.stats_when(lambda found: found["disconnects"]["before_first_byte"] == 1)
+    assert (stats["executions_total"], stats["faults"]) == (0, {"stall_before": 1})

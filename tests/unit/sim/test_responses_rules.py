@@ -53,7 +53,7 @@ def test_accepts_what_is_legal(changes: dict[str, Any]) -> None:
         ({"max_tokens": 5}, "max_tokens", "unknown_parameter"),
         ({"messages": [USER]}, "messages", "unknown_parameter"),
         ({"max_output_tokens": 15}, "max_output_tokens", "integer_below_min_value"),
-        ({"background": True}, "background", "unsupported_parameter"),
+        ({"background": True, "stream": True}, "stream", "unsupported_parameter"),
         ({"reasoning": {"effort": "low"}}, "reasoning.effort", "unsupported_parameter"),
         ({"model": "o3", "temperature": 0}, "temperature", "unsupported_value"),
         ({"tool_choice": "required"}, "tool_choice", None),

@@ -8,11 +8,16 @@ import pytest
 
 from proxy.sim.faults import HEADER_PREFIX
 from proxy.sim.scenario import (
+    BackgroundRules,
+    BatchRules,
     CacheRules,
     FaultMatch,
     FaultRule,
     Faults,
+    FileRules,
+    FlexRules,
     LimitRules,
+    LineRule,
     Scenario,
     ScenarioError,
     SlotRules,
@@ -67,7 +72,22 @@ def test_defaults_are_fast_enough_for_a_demo() -> None:
 
 
 @pytest.mark.parametrize(
-    "kind", [Scenario, Timing, CacheRules, SlotRules, LimitRules, FaultRule, FaultMatch, Faults]
+    "kind",
+    [
+        Scenario,
+        Timing,
+        CacheRules,
+        SlotRules,
+        LimitRules,
+        FaultRule,
+        FaultMatch,
+        Faults,
+        FileRules,
+        BatchRules,
+        LineRule,
+        FlexRules,
+        BackgroundRules,
+    ],
 )
 def test_every_key_is_documented_and_explained(kind: type) -> None:
     assert is_dataclass(kind)
@@ -80,9 +100,11 @@ def test_every_key_is_documented_and_explained(kind: type) -> None:
 
 def test_the_documented_defaults_are_the_defaults(tmp_path: Path) -> None:
     blocks = DOCS.read_text().split("```yaml\n")[1:]
-    defaults, example = (block.split("```")[0] for block in blocks)
+    defaults, example, lines = (block.split("```")[0] for block in blocks)
     file = tmp_path / "s.yaml"
     file.write_text(defaults)
     assert load_scenario(file) == Scenario()
     file.write_text(example)
     assert len(load_scenario(file).faults) == 3
+    file.write_text(lines)
+    assert len(load_scenario(file).batches.lines) == 4

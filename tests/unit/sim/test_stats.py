@@ -21,3 +21,14 @@ def test_counts_executions_by_body() -> None:
     found = stats.snapshot()
     assert found["executions"] == {"b": 1, "a": 2}
     assert found["executions_total"] == 3
+
+
+def test_counts_executions_by_tier_and_lines_by_custom_id() -> None:
+    stats = Stats()
+    for body_hash, tier in (("a", "batch"), ("a", "default"), ("b", "batch"), ("a", "batch")):
+        stats.executed(body_hash, tier)
+    stats.line_executed("job-1")
+    found = stats.snapshot()
+    assert found["executions"] == {"b": 1, "a": 3}
+    assert found["executions_by_tier"] == {"batch": {"b": 1, "a": 2}, "default": {"a": 1}}
+    assert found["batch_lines"] == {"job-1": 1}

@@ -183,7 +183,7 @@ def test_rules_apply_in_order_and_report_each() -> None:
         ({"forbid": "x"}, "forbid must be"),
         ({"default": 5, "max": 1}, "default must lie"),
         ({"default": "5", "max": 1}, "default must lie"),
-        ({"set": 1 << 70}, "set cannot be written"),
+        ({"set": {1}}, "set cannot be written"),
         ({"set": "\ud800"}, "set cannot be written"),
     ],
 )
@@ -216,3 +216,46 @@ def test_limits_enforce_and_defaults_do_not() -> None:
         assert STEP.enforces(Config({"x": Rule(**rule)}))
     for harmless in (Rule(default=1), Rule(add=[1])):
         assert not STEP.enforces(Config({"x": harmless}))
+
+
+@pytest.mark.parametrize(
+    ("given", "sent"),
+    [
+        (b'{"a":{"b":{"c":9},"b":5}}', b'{"a":{"b":{"c":3},"b":5}}'),
+        (b'{"a":{"b":{"c":9},"b":{"c":2}}}', b'{"a":{"b":{"c":2},"b":{"c":2}}}'),
+        (b'{"a":{"b":{"c":9},"b":{}}}', b'{"a":{"b":{"c":3},"b":{"c":3}}}'),
+        (b'{"a":{"b":[],"b":{"c":9,"c":1}}}', b'{"a":{"b":[],"b":{"c":1,"c":1}}}'),
+    ],
+)
+def test_no_duplicate_at_any_level_escapes_a_bound(given: bytes, sent: bytes) -> None:
+    outcome = run(Document.parse(given), a__b__c={"max": 3})
+    assert outcome.document.to_bytes() == sent
+    with pytest.raises(Rejected):
+        run(Document.parse(given), a__b__c={"forbid": [9]})
+
+
+@pytest.mark.parametrize("rule", [{"max": 3}, {"min": 1}, {"set": 2}, {"forbid": True}, {"forbid": [9]}])
+@pytest.mark.parametrize(
+    ("given", "named"),
+    [
+        (b'{"reasoning":{"Effort":9}}', "Effort"),
+        (b'{"Reasoning":{"effort":9}}', "Reasoning"),
+        ('{"reasoning":{"effort":1},"reaſoning":{"effort":9}}'.encode(), "rea\\u017foning"),
+    ],
+)
+def test_what_a_server_could_read_as_a_limited_key_is_refused(
+    rule: dict[str, Any], given: bytes, named: str
+) -> None:
+    with pytest.raises(Rejected) as refusal:
+        run(Document.parse(given), reasoning__effort=rule)
+    assert refusal.value.param == named
+
+
+def test_odd_keys_pass_where_nothing_is_limited() -> None:
+    document = Document.parse(b'{"SEED":1}')
+    assert run(document, seed={"default": 2}).document.to_bytes() == b'{"SEED":1,"seed":2}'
+
+
+def test_integers_beyond_64_bits_can_be_rules() -> None:
+    outcome = run(Document.parse(b'{"seed":%d}' % (1 << 80)), seed={"max": 1 << 70}, n={"set": 1 << 65})
+    assert outcome.document.to_bytes() == b'{"seed":%d,"n":%d}' % (1 << 70, 1 << 65)

@@ -49,6 +49,26 @@ def test_arrays_are_found_wherever_they_stand(text: str, expected: Any) -> None:
 
 
 @pytest.mark.parametrize(
+    "text",
+    [
+        '{"ids": ["p1", "p2"], "documents": ["a", "a"]}',
+        '{"ids":[["p1","p2"]],"documents":[["a","a"]],"distances":[[0.1,0.2]]}',
+        '{"documents": [{"text": "a"}, {"text": "a"}], "scores": [0.1, 0.2]}',
+        'Found: {"documents" : [ "a", "a" ], "authors": ["b", "c"]}',
+    ],
+)
+def test_columns_that_belong_together_by_their_places_are_no_passages(text: str) -> None:
+    assert found(text) == []
+
+
+def test_an_array_of_another_length_is_no_column_beside() -> None:
+    assert found('{"tags": ["x"], "documents": ["a", "b"]}') == [
+        [(0, "x", None)],
+        [(0, "a", None), (1, "b", None)],
+    ]
+
+
+@pytest.mark.parametrize(
     ("fields", "score"),
     [
         ({"score": 0.5}, 0.5),

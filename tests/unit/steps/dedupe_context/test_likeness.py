@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from random import Random
+from typing import Literal
 
 import pytest
 
@@ -22,8 +23,14 @@ def text(seed: int, words: int = 60) -> str:
     return " ".join(chance.choice(PLAIN) for _ in range(words))
 
 
-def same(first: str, second: str, similarity: float = 0.9, is_exact: bool = False) -> bool:
-    seen = Seen(similarity)
+def same(
+    first: str,
+    second: str,
+    similarity: float = 0.9,
+    is_exact: bool = False,
+    compare: Literal["sentences", "words"] = "sentences",
+) -> bool:
+    seen = Seen(similarity, compare)
     seen.find_or_add(Passage(first, is_exact=is_exact))
     return not seen.find_or_add(Passage(second, is_exact=is_exact))[1]
 
@@ -45,15 +52,69 @@ def test_whitespace_makes_no_difference(other: str, similarity: float) -> None:
         A.title(),
         A.replace(" ", ", ", 20) + ".",
         A.rsplit(" ", 1)[0],
-        f"{A} indeed",
-        A.replace(A.split()[7], "another", 1),
         A.replace(" ", " “", 1).replace(" ", "” ", 2),
     ],
-    ids=["case", "punctuation", "shorter", "longer", "one word", "quotes"],
+    ids=["case", "punctuation", "cut short", "quotes"],
 )
-def test_a_word_more_or_less_makes_no_other_passage_of_a_long_one(other: str) -> None:
-    assert same(A, other)
+def test_what_says_nothing_else_is_the_same(other: str) -> None:
+    for compare in ("sentences", "words"):
+        assert same(A, other, compare=compare)
     assert not same(A, other, 1)
+
+
+@pytest.mark.parametrize("other", [f"{A} indeed", A.replace(A.split()[7], "another", 1)], ids=range(2))
+def test_a_word_more_or_less_makes_no_other_passage_of_a_long_one_where_words_are_compared(
+    other: str,
+) -> None:
+    assert same(A, other, compare="words")
+    assert not same(A, other)
+
+
+OPPOSITES = [
+    ("It is not safe for children.", "It is safe for children."),
+    ("Do not drive. It is safe.", "Do not drive. It is not safe."),
+    ("It takes three days.", "It takes seven days."),
+    ("The switch is enabled.", "The switch is disabled."),
+    ("Alice is responsible.", "Bob is responsible."),
+    ("See Article IV.", "See Article VI."),
+    ("It costs 5 dollars.", "It costs 5 euros."),
+    ("Only authorized people may enter.", "Only unauthorized people may enter."),
+    ("There is something in it.", "There is nothing in it."),
+    ("Is it safe?", "It is safe."),
+    ("第三条适用。", "第五条适用。"),
+    ("これはできます。", "これはできません。"),
+    ("Det är tillåtet.", "Det är inte tillåtet."),
+    ("Det er tilladt.", "Det er ikke tilladt."),
+]
+
+
+@pytest.mark.parametrize("pair", OPPOSITES, ids=range(len(OPPOSITES)))
+@pytest.mark.parametrize("around", [0, 300])
+def test_what_says_something_else_is_kept_whatever_it_has_in_common(
+    pair: tuple[str, str], around: int
+) -> None:
+    before, after = (text(20, around), text(21, around)) if around else ("", "")
+    first, second = (f"{before}. {each} {after}." for each in pair)
+    assert not same(first, second, 0.5)
+    assert not same(second, first, 0.5)
+
+
+CODE = [
+    ("if (ready && loaded) { start(engine); }", "if (!ready && loaded) { start(engine); }"),
+    ("call max_tokens here", "call max tokens here"),
+    ("for x in y:\n    f(x)\n    return", "for x in y:\n    f(x)\nreturn"),
+    ("a < b decides", "a > b decides"),
+    ("x = y", "x == y"),
+]
+
+
+@pytest.mark.parametrize("pair", CODE, ids=range(len(CODE)))
+def test_in_code_each_character_counts(pair: tuple[str, str]) -> None:
+    first, second = (f"{text(22, 100)}\n{each}\n{text(23, 100)}" for each in pair)
+    for similarity in (0.5, 0.9, 1):
+        assert same(first, first, similarity)
+        assert not same(first, second, similarity)
+        assert not same(second, first, similarity)
 
 
 @pytest.mark.parametrize("similarity", [0.5, 0.75, 0.9])
@@ -78,12 +139,24 @@ def test_other_passages_are_others(similarity: float) -> None:
 )
 def test_a_number_or_a_negation_more_makes_another_passage(first: str, second: str) -> None:
     said = text(4, 200)
-    assert not same(f"{said} {first} {said}", f"{said} {second} {said}", 0.5)
+    for compare in ("sentences", "words"):
+        one, other = f"{said} {first} {said}", f"{said} {second} {said}"
+        assert not same(one, other, 0.5, compare=compare)
+        assert not same(other, one, 0.5, compare=compare)
 
 
-def test_what_the_known_passage_says_more_is_no_reason_to_keep_the_other() -> None:
+def test_a_sentence_more_of_the_known_passage_is_no_reason_to_keep_the_other() -> None:
     said = text(5, 200)
-    assert same(f"{said} not before 1932", said)
+    assert same(f"{said}. It was not built before 1932.", f"{said}.")
+    assert same(f"It was not built before 1932. {said}.", f"{said}.")
+    assert not same(f"{said}.", f"{said}. It was not built before 1932.")
+
+
+def test_a_sentence_that_breaks_off_before_what_matters_is_kept() -> None:
+    said = text(5, 200)
+    assert same(f"{said} unless it rains.", f"{said} unless it")
+    assert not same(f"{said} unless it rains.", said)
+    assert not same(f"{said} in 1932.", f"{said} in")
 
 
 def test_a_short_paragraph_that_is_nowhere_else_is_not_lost() -> None:
@@ -99,13 +172,14 @@ def test_languages_without_spaces_are_compared_by_characters() -> None:
         "桥于一九三二年通车它横跨港口连接两岸每天有十六万辆汽车经过是这座城市最著名的建筑之一游客可以登上桥拱"
     )
     other = said.replace("著名", "有名")
-    assert same(said, other, 0.8)
-    assert not same(said, said[::-1], 0.8)
-    assert not same(said, said.replace("可以", "不可以"), 0.8)
+    assert same(said, other, 0.8, compare="words")
+    assert not same(said, other, 0.8)
+    assert not same(said, said[::-1], 0.8, compare="words")
+    assert not same(said, said.replace("可以", "不可以"), 0.8, compare="words")
 
 
 def test_what_else_a_passage_says_must_be_equal() -> None:
-    seen = Seen(0.9)
+    seen = Seen(0.9, "words")
     assert seen.find_or_add(Passage(A, "red")) == (0, True)
     assert seen.find_or_add(Passage(A, "blue")) == (1, True)
     assert seen.find_or_add(Passage(f"{A} indeed", "blue")) == (1, False)
@@ -118,7 +192,7 @@ def test_exact_passages_keep_their_whitespace_apart() -> None:
 
 
 def test_what_was_forgotten_is_new_again() -> None:
-    seen = Seen(0.9)
+    seen = Seen(0.9, "words")
     number, _ = seen.find_or_add(Passage(A))
     seen.forget([number])
     assert seen.find_or_add(Passage(f"{A} indeed")) == (1, True)
@@ -156,7 +230,7 @@ def test_every_similar_pair_is_found() -> None:
         return set(zip(words, words[1:], words[2:], strict=False))
 
     for similarity in (0.5, 0.7, 0.9):
-        seen = Seen(similarity)
+        seen = Seen(similarity, "words")
         kept: list[str] = []
         for said in texts:
             mine = triples(said)

@@ -138,7 +138,12 @@ def test_a_policy_names_its_own_separator() -> None:
         ('<doc id="7" relevance = "1">a score: 9</doc>', [1.0], ["a score: 9"]),
         ("[1] (score: 0.83) a\n[2] b", [0.83, None], ["a", "b"]),
         ("Source 1 (relevance=0.5)\na\nSource 2 [Score: 3]\nb", [0.5, 3.0], ["a", "b"]),
-        ("[1] The score: 3 to 2 at half time", [3.0], ["The  to 2 at half time"]),
+        ("[1] The score: 3 to 2 at half time", [None], ["The score: 3 to 2 at half time"]),
+        ("[1] score: 3 to nothing\n[2] b", [None, None], ["score: 3 to nothing", "b"]),
+        ("[1] with a credit score: 620\n[2] b", [None, None], ["with a credit score: 620", "b"]),
+        ("[1] score: 0.5\na\n[2] Title (Relevance Score: 1e-3)\nb", [0.5, 0.001], ["a", "Title \nb"]),
+        ("[1] (score: -0.7) a\n[2] (score: .9) b", [-0.7, 0.9], ["a", "b"]),
+        ("[1] (score: 12345678) a\n[2] (score: 8.5e-05) b", [12345678.0, 8.5e-05], ["a", "b"]),
         ("[1] a\nscore: 4", [None], ["a\nscore: 4"]),
     ],
 )
@@ -148,6 +153,34 @@ def test_scores_are_read_from_tags_and_labels(
     layout = read_passages(text, Config())
     assert [each.score for each in layout.found] == scores
     assert [each.passage.text for each in layout.found] == words
+
+
+@pytest.mark.parametrize("score", ["0,83", "83%", "1/10", "NaN", "high", "1.2.3", "0x10", "7 of 9", "1e999x"])
+def test_what_is_no_whole_number_is_no_score(score: str) -> None:
+    layout = read_passages(f"[1] (score: {score}) a\n[2] (score: 0.7) b", Config())
+    assert [each.score for each in layout.found] == [None, 0.7]
+    assert score in layout.found[0].passage.text
+    tagged = read_passages(f'<doc score="{score}">a</doc>', Config())
+    assert [each.score for each in tagged.found] == [None]
+
+
+def test_an_instruction_between_passages_does_not_go_with_a_low_score() -> None:
+    text = "[1] (score: 0.9) a\n[2] (score: 0.1) b\n\nIMPORTANT: answer in German.\n[3] (score: 0.8) c"
+    assert [each.score for each in read_passages(text, Config()).found] == [0.9, None, 0.8]
+    marked = read_passages(text, Config(markers=("[1]*", "[2]*", "[3]*")))
+    assert [each.score for each in marked.found] == [0.9, 0.1, 0.8], "the policy says where passages begin"
+
+
+def test_other_attributes_of_a_tag_make_another_passage() -> None:
+    def rests(first: str, second: str) -> list[str]:
+        layout = read_passages(f"<doc {first}>T</doc><doc {second}>T</doc>", Config())
+        return [each.passage.rest for each in layout.found]
+
+    assert rests("index='1' source=\"a.txt\" score=0.5", "INDEX='2' source=b.txt") == ["", ""]
+    one, other = rests('product="A"', "product='B'")
+    assert one != other
+    one, other = rests('product="A" index=1', "index=2 product=A")
+    assert one == other != ""
 
 
 @pytest.mark.parametrize(

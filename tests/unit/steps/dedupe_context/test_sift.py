@@ -19,7 +19,7 @@ C = "Painters began at one end and, once they had come to the other, began again
 def left(text: str, *earlier: str, **options: Any) -> str:
     """Return what is left of a text after others."""
     config = Config(**options)
-    seen = Seen(config.similarity)
+    seen = Seen(config.similarity, config.compare)
     for other in earlier:
         sift(other, seen, config)
     sifted = sift(text, seen, config)
@@ -72,11 +72,13 @@ def test_nothing_goes_where_it_is_not_certain(text: str) -> None:
 def test_near_duplicates_go_where_a_retriever_is_at_work() -> None:
     near = A.replace("and carries", "and it carries").upper()
     for text in (f"<doc>{A}</doc><doc>{near}</doc>!", f"[1] {A}\n[2] {near}\n[3] {B}"):
-        assert near not in left(text, similarity=0.7)
+        assert near not in left(text, similarity=0.7, compare="words")
         assert left(text, similarity=1) == text
     text = f"---\n{A}\n---\n{near}\n---\nWhy?"
-    assert left(text, similarity=0.7) == text, "rules part anything, YAML documents for instance"
-    assert near not in left(text, similarity=0.7, separator="---")
+    assert left(text, similarity=0.7, compare="words") == text, (
+        "rules part anything, YAML documents for instance"
+    )
+    assert near not in left(text, similarity=0.7, compare="words", separator="---")
 
 
 def test_passages_of_earlier_texts_are_known() -> None:

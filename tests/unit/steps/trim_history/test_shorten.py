@@ -163,6 +163,6 @@ def _is_json(text: str) -> bool:
 )
 @pytest.mark.parametrize("limit", [16, 1000])
 def test_any_text_is_shortened_in_time(text: str, limit: int) -> None:
-    started = time.perf_counter()
+    started = time.process_time()
     assert count(shortening().shortened(text, limit)) <= limit
-    assert time.perf_counter() - started < 3
+    assert time.process_time() - started < 3

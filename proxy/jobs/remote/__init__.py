@@ -1,0 +1,1 @@
+"""What the redis store consists of: the client, the formats, blobs, lists and notifications."""

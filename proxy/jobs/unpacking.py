@@ -1,0 +1,193 @@
+"""What a provider's result files say about each job, in any order and both shapes. Pure.
+
+Owns the reading of output and error lines in OpenAI's format and the rule what may be tried again. Every job
+of the batch gets an outcome; lines that belong to none are told apart. Sources: `openai` 3.57
+types/batch*.py, the vendor's batch guide (codes `batch_expired`, `batch_cancelled`), Groq (498), Anthropic
+(529).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any
+
+import msgspec
+
+from proxy.core.json_values import decode
+from proxy.jobs.model import Answer, HeaderFields, JobError
+
+RETRIED_STATUSES = frozenset({408, 409, 425, 429, 498, 500, 502, 503, 504, 529})
+"""Statuses of a single line that say nothing against the request itself."""
+
+# No money and no account do not come back by themselves.
+FINAL_CODES = frozenset({"insufficient_quota", "billing_hard_limit_reached", "account_deactivated"})
+# Codes of lines without a response that are no fault of the request.
+_EXPIRED_CODES = frozenset({"batch_expired", "expired"})
+_CANCELLED_CODES = frozenset({"batch_cancelled", "batch_canceled", "cancelled", "canceled"})
+_REFUSED_WORDS = ("invalid", "not_found", "unsupported", "content_filter", "content_policy", "too_large")
+_LONGEST_MESSAGE = 2000
+_BOM = b"\xef\xbb\xbf"
+
+
+class OutcomeKind(Enum):
+    """What became of one line.
+
+    answer     the provider's answer, below 400
+    failed     the provider's last word is an error: with an answer if it sent one
+    retry      it may work another time
+    expired    not executed before the window ended
+    cancelled  not executed because the batch was cancelled
+    missing    in neither file
+    """
+
+    ANSWER = "answer"
+    FAILED = "failed"
+    RETRY = "retry"
+    EXPIRED = "expired"
+    CANCELLED = "cancelled"
+    MISSING = "missing"
+
+
+@dataclass(frozen=True, slots=True)
+class LineOutcome:
+    """What became of one job's line; `answer` where there was a response, whatever its status."""
+
+    kind: OutcomeKind
+    answer: Answer | None = None
+    error: JobError | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Unpacked:
+    """What the files of one batch say.
+
+    outcomes     one per job of the batch
+    duplicates   ids with more than one line: an answer below 400 counts, else the first
+    unknown      ids in the files that are no job of the batch
+    unreadable   how many lines were no object with a `custom_id`
+    """
+
+    outcomes: dict[str, LineOutcome]
+    duplicates: tuple[str, ...]
+    unknown: tuple[str, ...]
+    unreadable: int
+
+
+class _Response(msgspec.Struct):
+    status_code: Any = None
+    request_id: Any = None
+    body: msgspec.Raw = field(default_factory=msgspec.Raw)
+
+
+class _Line(msgspec.Struct):
+    custom_id: str
+    response: _Response | None = None
+    error: Any = None
+
+
+_DECODER = msgspec.json.Decoder(_Line)
+
+MISSING = LineOutcome(
+    OutcomeKind.MISSING, error=JobError("missing_result", "the batch's files have no line for the job")
+)
+"""The outcome of a job that no line is about."""
+
+
+def unpack(lines: Iterable[bytes], job_ids: Collection[str], source: str) -> Unpacked:
+    """Read the lines of every result file of a batch, output and error alike.
+
+    `source` goes into each `Answer`. Blank lines count for nothing.
+    """
+    known = dict.fromkeys(job_ids)
+    found: dict[str, LineOutcome] = {}
+    duplicates: dict[str, None] = {}
+    unknown: dict[str, None] = {}
+    unreadable = 0
+    for raw in lines:
+        text = raw.removeprefix(_BOM).strip()
+        if not text:
+            continue
+        line = read_line(text, source)
+        if line is None:
+            unreadable += 1
+            continue
+        job_id, outcome = line
+        if job_id not in known:
+            unknown[job_id] = None
+            continue
+        earlier = found.get(job_id)
+        if earlier is not None:
+            duplicates[job_id] = None
+        if earlier is None or (OutcomeKind.ANSWER is outcome.kind is not earlier.kind):
+            found[job_id] = outcome
+    outcomes = {job_id: found.get(job_id, MISSING) for job_id in known}
+    return Unpacked(outcomes, tuple(duplicates), tuple(unknown), unreadable)
+
+
+def read_line(text: bytes, source: str) -> tuple[str, LineOutcome] | None:
+    """Read one line that is not blank: the id of its job and what became of it; `None` for what is no line."""
+    try:
+        line = _DECODER.decode(text)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
+    return line.custom_id, _outcome(line, source)
+
+
+def _outcome(line: _Line, source: str) -> LineOutcome:
+    error = _error(line.error)
+    if line.response is None:
+        return _without_response(error)
+    body = bytes(line.response.body)
+    status = _status(line.response.status_code, is_error=error is not None)
+    request_id = line.response.request_id
+    headers: HeaderFields = (("content-type", "application/json"),)
+    if isinstance(request_id, str) and request_id:
+        headers += (("x-request-id", request_id),)
+    answer = Answer(status, body, headers, source)
+    if status < 400:
+        return LineOutcome(OutcomeKind.ANSWER, answer)
+    told = error or _error(decode(body)) or JobError(f"status_{status}", f"the line's status was {status}")
+    if status in RETRIED_STATUSES and told.code not in FINAL_CODES:
+        return LineOutcome(OutcomeKind.RETRY, answer, told)
+    return LineOutcome(OutcomeKind.FAILED, answer, told)
+
+
+def _without_response(error: JobError | None) -> LineOutcome:
+    if error is None:
+        empty = JobError("empty_result", "the line has neither a response nor an error")
+        return LineOutcome(OutcomeKind.RETRY, error=empty)
+    if error.code in _EXPIRED_CODES:
+        return LineOutcome(OutcomeKind.EXPIRED, error=error)
+    if error.code in _CANCELLED_CODES:
+        return LineOutcome(OutcomeKind.CANCELLED, error=error)
+    if error.code in FINAL_CODES or any(word in error.code for word in _REFUSED_WORDS):
+        return LineOutcome(OutcomeKind.FAILED, error=error)
+    return LineOutcome(OutcomeKind.RETRY, error=error)
+
+
+def _status(value: object, *, is_error: bool) -> int:
+    # Some servers write the status as text, some leave it out of a line that worked.
+    if isinstance(value, str) and value.isascii() and value.isdigit():
+        value = int(value)
+    if isinstance(value, int) and not isinstance(value, bool) and 100 <= value <= 599:
+        return value
+    return 500 if is_error else 200
+
+
+def _error(value: object) -> JobError | None:
+    if isinstance(value, dict) and isinstance(value.get("error"), dict | str):
+        value = value["error"]
+    if isinstance(value, str) and value:
+        return JobError("provider_error", _clipped(value))
+    if not isinstance(value, dict) or not value:
+        return None
+    code = _clipped(str(value.get("code") or value.get("type") or "provider_error"))
+    message = value.get("message")
+    return JobError(code, _clipped(message) if isinstance(message, str) else code)
+
+
+def _clipped(text: str) -> str:
+    # Lone surrogates, which JSON may hold, no store takes.
+    return text[:_LONGEST_MESSAGE].encode(errors="replace").decode()

@@ -1,0 +1,79 @@
+"""Jobs that one call carries: direct and flex.
+
+    accepted ── SUBMIT ── call ──► succeed | fail | back into the queue
+
+A call that somebody began and did not finish (`submitted` when it is claimed) is booked as unknown and made
+anew: no provider can be asked what became of it. A flex call that is late has a direct call at its side.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from proxy.jobs.booking import book_unknown
+from proxy.jobs.changes import JobChange
+from proxy.jobs.model import Job, JobError, JobState, JobTier, Lease
+from proxy.jobs.tiers import rescue_at
+from proxy.jobs.transitions import JobEvent
+from proxy.jobs.worker.attempts import Attempt, attempt, stop
+from proxy.jobs.worker.endings import RUNNING, decide, lose, send_on
+from proxy.jobs.worker.kit import Kit
+from proxy.jobs.worker.ports import Trouble
+from proxy.jobs.worker.rescue import race
+
+
+async def call(kit: Kit, lease: Lease, job: Job) -> None:
+    """Carry a job by one call in its tier."""
+    if job.state is JobState.SUBMITTED:
+        job = await take_back_lost(kit, lease, job)
+    job = await kit.commit(lease, JobChange(JobEvent.SUBMIT, (job.id,)))
+    source = f"call:{job.attempts}"
+    if job.tier is JobTier.FLEX:
+        await _call_flex(kit, lease, job, source)
+        return
+    tried = await attempt(kit, job, job.tier, source)
+    await conclude(kit, lease, job, tried)
+
+
+async def conclude(kit: Kit, lease: Lease, job: Job, tried: Attempt) -> None:
+    """Do what an attempt that was alone calls for."""
+    if tried.is_decided:
+        await decide(kit, lease, job, tried)
+    else:
+        await send_on(kit, lease, job, tried)
+
+
+async def take_back_lost(kit: Kit, lease: Lease, job: Job) -> Job:
+    """Book the call that was lost with its worker, and take the job as new."""
+    kit.watch.trouble(Trouble.LOST_CALL, job.upstream)
+    if job.error is not None and job.error.code == RUNNING:
+        await kit.book(job, book_unknown(job, f"rescue:{lease.token}"))
+    lost = JobChange(
+        JobEvent.RETRY,
+        (job.id,),
+        booking=book_unknown(job, f"call:{job.attempts}"),
+        error=JobError("worker_lost", "a worker ended during the call"),
+    )
+    return await kit.commit(lease, lost)
+
+
+async def _call_flex(kit: Kit, lease: Lease, job: Job, source: str) -> None:
+    p95 = await kit.p95_seconds(job.upstream, job.model)
+    flex: asyncio.Task[Attempt | None] = asyncio.get_running_loop().create_task(
+        attempt(kit, job, JobTier.FLEX, source), name=f"flex call of {job.id}"
+    )
+
+    async def lose_flex(tried: Attempt | None) -> None:
+        await lose(kit, job, tried, source)
+
+    try:
+        late = rescue_at(job.deadline, p95[JobTier.DIRECT]) - kit.now()
+        await asyncio.wait({flex}, timeout=max(0.0, late))
+        if flex.done():
+            tried = flex.result()
+            assert tried is not None
+            await conclude(kit, lease, job, tried)
+        else:
+            await race(kit, lease, job, flex, lose_flex)
+    finally:
+        await stop(flex)

@@ -1,0 +1,128 @@
+"""A batch on its way to the provider: upload, look, create.
+
+    intent ── upload ──► uploaded ── create ──► created
+
+Creation is not idempotent anywhere. So its intention is in the store before, our batch's id goes into the
+provider's metadata, and whoever comes to a batch that somebody else (or an earlier try) may have submitted
+looks for that id first. A file is found again by its name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from functools import partial
+
+from proxy.jobs.changes import BatchMove, JobChange
+from proxy.jobs.model import Batch, BatchState, Job, Lease
+from proxy.jobs.packing import encode_line, line_bytes
+from proxy.jobs.transitions import BatchEvent, JobEvent
+from proxy.jobs.worker.kit import Kit
+from proxy.jobs.worker.ports import Trouble
+from proxy.upstream.providers.batch_api import BatchApi, BatchInput, RemoteBatch, RemoteState
+
+_BODIES_AT_ONCE = 100
+_BYTES_AT_ONCE = 8 * 1024 * 1024
+
+
+def file_name(batch: Batch) -> str:
+    """Return what a batch's file is called at the provider."""
+    return f"weir-{batch.id}.jsonl"
+
+
+async def submit(kit: Kit, lease: Lease, batch: Batch, api: BatchApi, *, is_fresh: bool) -> Batch | None:
+    """Take a batch one step towards `created`; `None` once the lease is given back.
+
+    `is_fresh`: this worker has packed it just now, nobody can have submitted it. Raises `BatchApiError`.
+    """
+    if not is_fresh:
+        found = await api.find(batch.id, batch.input_file_id, batch.created)
+        if found:
+            await adopt(kit, lease, batch, api, found)
+            return None
+    jobs = await _open_jobs(kit, batch)
+    if not jobs:
+        done = await kit.commit_batch(lease, BatchMove(BatchEvent.ABANDON))
+        return done.batch
+    content = _input(kit, batch, api, jobs)
+    if batch.state is BatchState.INTENT:
+        file_id = None if is_fresh else await _uploaded_before(api, content)
+        file_id = file_id or await api.upload(content)
+        move = BatchMove(BatchEvent.UPLOAD, input_file_id=file_id, input_bytes=content.size_bytes)
+        batch = (await kit.commit_batch(lease, move)).batch
+    else:
+        await kit.insist(lambda: kit.store.renew(lease, kit.settings.lease_seconds))
+    remote = await api.create(content, batch.input_file_id)
+    await _created(kit, lease, batch, remote, [job.id for job in jobs])
+    return None
+
+
+async def adopt(kit: Kit, lease: Lease, batch: Batch, api: BatchApi, found: Sequence[RemoteBatch]) -> None:
+    """Go on with a batch that the provider has already; others with the same tag are given up."""
+    live = [remote for remote in found if remote.state not in (RemoteState.FAILED, RemoteState.CANCELLED)]
+    kept = (live or found)[0]
+    for other in found:
+        if other.id != kept.id and not other.state.is_final:
+            kit.watch.trouble(Trouble.DUPLICATE_BATCH, batch.group.upstream)
+            await api.cancel(other.id)
+    jobs = await _open_jobs(kit, batch)
+    await _created(kit, lease, batch, kept, [job.id for job in jobs])
+
+
+async def _created(kit: Kit, lease: Lease, batch: Batch, remote: RemoteBatch, job_ids: Sequence[str]) -> None:
+    move = BatchMove(
+        BatchEvent.CREATE,
+        due=kit.next_poll(0.0),
+        provider_id=remote.id,
+        input_file_id=remote.input_file_id,
+        submitted=kit.now(),
+        provider_expires=remote.expires,
+        attempts=0,
+    )
+    changes = [JobChange(JobEvent.SUBMIT, tuple(job_ids))] if job_ids else []
+    done = await kit.commit_batch(lease, move, changes)
+    kit.watch.batch_sent(done.batch, len(done.applied))
+
+
+async def _open_jobs(kit: Kit, batch: Batch) -> tuple[Job, ...]:
+    ids = await kit.insist(lambda: kit.store.batch_job_ids(batch.id, only_open=True))
+    return await kit.insist(lambda: kit.store.jobs(ids))
+
+
+def _input(kit: Kit, batch: Batch, api: BatchApi, jobs: Sequence[Job]) -> BatchInput:
+    group = batch.group
+    url = api.line_url(group.endpoint)
+
+    async def lines() -> AsyncIterator[bytes]:
+        for part in _parts(jobs):
+            ids = [job.id for job in part]
+            bodies = await kit.insist(partial(kit.store.bodies, ids))
+            yield b"".join(
+                encode_line(job.id, bodies[job.id], url, job.method) for job in part if job.id in bodies
+            )
+
+    size = sum(line_bytes(job, url) for job in jobs)
+    return BatchInput(batch.id, file_name(batch), group.endpoint, group.model, size, lines)
+
+
+def _parts(jobs: Sequence[Job]) -> list[list[Job]]:
+    """Divide jobs so that the bodies of one part fit into memory."""
+    parts: list[list[Job]] = []
+    size = _BYTES_AT_ONCE
+    for job in jobs:
+        if size + job.body_bytes > _BYTES_AT_ONCE or len(parts[-1]) >= _BODIES_AT_ONCE:
+            parts.append([])
+            size = 0
+        parts[-1].append(job)
+        size += job.body_bytes
+    return parts
+
+
+async def _uploaded_before(api: BatchApi, content: BatchInput) -> str | None:
+    """Return the file that an earlier try has uploaded whole; others of its name are deleted."""
+    kept = None
+    for file in await api.find_files(content.file_name):
+        if kept is None and file.size_bytes == content.size_bytes:
+            kept = file.id
+        else:
+            await api.delete_file(file.id)
+    return kept

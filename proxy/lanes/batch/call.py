@@ -1,0 +1,237 @@
+"""One request on the batch lane: accepted, then a ticket, a background object, or held until it has an answer.
+
+Owns when the caller is told what, and the way out: whatever goes wrong before anything was promised, the
+request is sent direct.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING
+
+from proxy.core.decision import Deferred, Lane, LaneDecision, StepReport
+from proxy.core.errors import INTERNAL, SHUTTING_DOWN, ProxyError
+from proxy.core.exchange import Exchange
+from proxy.http.client import ResponseHandler
+from proxy.jobs.changes import Accepted
+from proxy.jobs.model import Delivery, Job
+from proxy.jobs.packing import UnfitBody
+from proxy.jobs.store import StoreError, StoreUnavailable
+from proxy.lanes.batch.answers import Whole, json_answer, ticket
+from proxy.lanes.batch.background import response_object
+from proxy.lanes.batch.deferring import STORE_UNAVAILABLE
+from proxy.lanes.batch.hold import Ending, Hold, WayOut
+from proxy.lanes.lane import Call, Deferral, Outgoing
+from proxy.policy.model import OnDisconnect
+
+if TYPE_CHECKING:
+    from proxy.lanes.batch.lane import BatchLane
+
+_log = logging.getLogger("weir")
+_RELEASED_RETRY_SECONDS = 5
+
+
+class BatchCall:
+    """See the module. `cancel` comes when the caller is gone, and when its answer is over."""
+
+    def __init__(
+        self,
+        lane: BatchLane,
+        deferral: Deferral,
+        outgoing: Outgoing,
+        exchange: Exchange,
+        reply: ResponseHandler,
+    ) -> None:
+        self._lane = lane
+        self._deferral = deferral
+        self._outgoing = outgoing
+        self._exchange = exchange
+        self._reply = reply
+        self._task: asyncio.Task[None] | None = None
+        self._own: Call | None = None
+        self._accepted: Accepted | None = None
+        self._is_accepting = True
+        self._is_held = False
+        self._is_gone = False
+        self._is_over = False
+        self._is_paused = False
+        self._begun_at = lane.clock.monotonic()
+
+    def start(self) -> None:
+        """Begin, in a task: keeping a job takes time."""
+        name = f"defer {self._exchange.request_id}"
+        self._task = self._lane.loop.create_task(self._run(), name=name)
+        self._task.add_done_callback(self._done)
+
+    # ---- the edge's side
+
+    def send_body(self, data: bytes) -> None:
+        """Take nothing: what is deferred was read whole."""
+
+    def end_body(self) -> None:
+        """Take note of nothing."""
+
+    def pause(self) -> None:
+        """Stop reading the answer, if it is still coming."""
+        self._is_paused = True
+        if self._own is not None:
+            self._own.pause()
+
+    def resume(self) -> None:
+        """Read the answer again."""
+        self._is_paused = False
+        if self._own is not None:
+            self._own.resume()
+
+    def detach(self) -> tuple[asyncio.Transport, bytes] | None:
+        """Give nothing away: a deferred request is no tunnel."""
+        return None
+
+    def cancel(self) -> None:
+        """Let go. A job that is being accepted is accepted first, so that it is known what there is."""
+        own, self._own = self._own, None
+        if own is not None:
+            own.cancel()
+        if self._is_over:
+            return
+        self._is_over = self._is_gone = True
+        if self._task is not None and not self._is_accepting:
+            self._task.cancel()
+
+    def release(self) -> None:
+        """Tell a held caller to come again: the process ends, its job does not."""
+        if self._is_held and not self._is_over and self._own is None:
+            message = "Weir is stopping; the request is kept, and trying again finds it."
+            self._fail(ProxyError(SHUTTING_DOWN, message, retry_after_seconds=_RELEASED_RETRY_SECONDS))
+            if self._task is not None:
+                self._task.cancel()
+
+    # ---- the task
+
+    def _done(self, task: asyncio.Task[None]) -> None:
+        self._lane.over(self)
+        problem = None if task.cancelled() else task.exception()
+        if problem is None:
+            return
+        _log.error("a request could not be deferred", exc_info=problem)
+        if not self._is_over and isinstance(problem, Exception):
+            self._exchange.steps = (*self._exchange.steps, StepReport.of_failure("defer", problem))
+            if self._accepted is None:
+                self._go_direct("deferring failed")
+            else:
+                self._fail(ProxyError(INTERNAL, f"Weir failed on this request ({type(problem).__name__})."))
+
+    async def _run(self) -> None:
+        accepted = await self._accept()
+        self._is_accepting = False
+        if accepted is None:
+            return
+        self._accepted = accepted
+        if self._is_gone:
+            self._left(accepted)
+            return
+        job = accepted.job
+        self._exchange.deferred = Deferred(job.id, job.tier.value)
+        match self._deferral.plan.delivery:
+            case Delivery.TICKET:
+                self._tell(ticket(job, self._lane.clock.wall()))
+            case Delivery.BACKGROUND:
+                await self._tell_background(job)
+            case _:
+                await self._hold(accepted)
+
+    async def _accept(self) -> Accepted | None:
+        """Keep the job; `None`: the request goes direct, or nobody wants it any more."""
+        lane = self._lane
+        if b"?" in self._outgoing.head.target:
+            return self._not_deferred("a query string is not deferred")
+        if lane.salt is None or not lane.is_available():
+            return self._not_deferred(STORE_UNAVAILABLE)
+        try:
+            intake = await lane.take_in(self._deferral, self._outgoing, self._exchange, lane.salt)
+        except UnfitBody:
+            return self._not_deferred("the body is not UTF-8 throughout")
+        try:
+            return await lane.store.accept(intake.job, intake.body, attach=intake.may_attach)
+        except StoreUnavailable:
+            lane.forget(intake.job.id)
+            return self._not_deferred(STORE_UNAVAILABLE)
+
+    def _not_deferred(self, reason: str) -> None:
+        if not self._is_gone:
+            self._go_direct(reason)
+
+    async def _tell_background(self, job: Job) -> None:
+        try:
+            request = (await self._lane.store.bodies((job.id,))).get(job.id)
+            answer = None if job.is_live else await self._lane.store.answer(job.id)
+        except StoreError:
+            # It is kept: what is told of it may as well be less.
+            request = answer = None
+        self._tell(json_answer(200, response_object(job, request, answer)))
+
+    async def _hold(self, accepted: Accepted) -> None:
+        job, lane = accepted.job, self._lane
+        hold = Hold(lane, self._deferral, accepted, self._begun_at)
+        self._is_held = True
+        self._lane.hold(job)
+        try:
+            if hold.heartbeat_seconds is not None:
+                self._deferral.keep_alive(hold.heartbeat_seconds)
+            outcome = await hold.wait()
+        except asyncio.CancelledError:
+            if self._is_gone:
+                self._left(accepted)
+            raise
+        finally:
+            self._lane.let_go(job)
+        match outcome:
+            case WayOut():
+                if outcome.job_to_cancel is not None:
+                    self._lane.later(0.0, outcome.job_to_cancel)
+                self._book_wait()
+                self._go_direct(outcome.reason)
+            case ProxyError():
+                self._book_wait()
+                self._fail(outcome)
+            case Ending():
+                self._exchange.deferred = Deferred(outcome.job.id, outcome.tier, outcome.paid_usd)
+                self._book_wait()
+                self._exchange.sent_at = self._lane.clock.monotonic()
+                self._tell(outcome.answer, by_upstream=True)
+                await self._lane.deliver(outcome.job)
+
+    def _left(self, accepted: Accepted) -> None:
+        """The caller is gone; what was not promised ends with it, unless the route says otherwise."""
+        is_promised = accepted.job.delivery is not Delivery.HOLD and not accepted.is_new
+        if self._deferral.policy.on_disconnect is OnDisconnect.CANCEL and not is_promised:
+            self._lane.abandon(accepted.job)
+
+    def _book_wait(self) -> None:
+        self._exchange.queue_seconds += self._lane.clock.monotonic() - self._begun_at
+
+    # ---- telling
+
+    def _tell(self, whole: Whole, by_upstream: bool = False) -> None:
+        """Give the caller a complete answer; `by_upstream`: the provider made it."""
+        self._is_over = True
+        head, body = whole
+        self._reply.head_received(head)
+        if not by_upstream:
+            self._exchange.upstream_status = 0
+        if body:
+            self._reply.body_received(body)
+        self._reply.response_ended()
+
+    def _fail(self, error: ProxyError) -> None:
+        self._is_over = True
+        self._reply.failed(error)
+
+    def _go_direct(self, reason: str) -> None:
+        self._is_over = True
+        exchange = self._exchange
+        exchange.lane = LaneDecision(Lane.STREAM, f"{reason} (deferrable)")
+        self._own = self._lane.direct.carry(self._outgoing, exchange, self._reply)
+        if self._is_paused:
+            self._own.pause()

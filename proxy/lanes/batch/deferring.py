@@ -1,0 +1,136 @@
+"""Decides whether and how a request is deferred, for the pipeline and for whoever explains.
+
+Owns the order of the obstacles. Synchronous and without I/O: what the store knows comes from `Pace`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import msgspec
+
+from proxy.core.document import Document
+from proxy.core.price import OfferLookup, PriceLookup
+from proxy.core.upstream import Upstream
+from proxy.dialects.dialect import Dialect
+from proxy.jobs.model import Delivery, JobTier
+from proxy.jobs.tiers import TierFacts, choose, offers_of
+from proxy.lanes.batch.background import is_own_id
+from proxy.lanes.batch.identity import has_credentials
+from proxy.lanes.batch.pace import Pace
+from proxy.lanes.batch.plan import (
+    DeferralPlan,
+    HeaderLookup,
+    asks_soonest,
+    delivery_of,
+    needs_tokens,
+    terms,
+)
+from proxy.policy.model import BatchPolicy
+from proxy.upstream.request_head import CREDENTIAL_HEADERS
+
+STORE_UNAVAILABLE = "job store unavailable"
+_CREDENTIAL_NAMES = tuple(name.decode() for name in sorted(CREDENTIAL_HEADERS))
+
+
+class Candidate(msgspec.Struct, frozen=True):
+    """A request that would be deferred. `is_known_path`: its API knows it by `dialect.path`."""
+
+    policy: BatchPolicy
+    upstream: Upstream
+    is_known_path: bool
+    dialect: Dialect
+    document: Document
+    model: str
+    is_stream: bool
+    header: HeaderLookup
+    is_ticket_allowed: bool
+    deadline_seconds: float | None
+    patience_seconds: float
+
+    @property
+    def delivery(self) -> Delivery:
+        """How its caller wants to meet the answer."""
+        prefer = self.header("prefer") or ""
+        return delivery_of(self.document, self.dialect, prefer, self.is_ticket_allowed)
+
+    @property
+    def needs_tokens(self) -> bool:
+        """Whether its caller needs tokens as they come."""
+        return needs_tokens(self.document, self.dialect, self.is_stream, self.policy, self.delivery)
+
+
+
+class Deferring:
+    """What a process that keeps jobs can defer. `keeps_credentials`: it can seal those of callers."""
+
+    def __init__(
+        self,
+        prices: PriceLookup,
+        offers: OfferLookup,
+        pace: Pace,
+        keeps_credentials: bool,
+        is_available: Callable[[], bool],
+    ) -> None:
+        self._prices = prices
+        self._offers = offers
+        self._pace = pace
+        self._keeps_credentials = keeps_credentials
+        self._is_available = is_available
+
+    def consider(self, candidate: Candidate) -> DeferralPlan | str:
+        """Return how a request is deferred, or why it is not."""
+        obstacle = self._obstacle(candidate)
+        if obstacle is not None:
+            return obstacle
+        document, delivery = candidate.document, candidate.delivery
+        allowed = terms(
+            document,
+            delivery,
+            candidate.policy,
+            candidate.is_stream,
+            candidate.deadline_seconds,
+            candidate.patience_seconds,
+        )
+        upstream, endpoint = candidate.upstream, candidate.dialect.path
+        paces = self._pace.p95_seconds(upstream, candidate.model)
+        provider = upstream.provider.value
+        choice = choose(
+            TierFacts(
+                candidate.policy.upstream_tiers,
+                endpoint,
+                self._prices.price(provider, candidate.model),
+                offers_of(self._offers, provider),
+                paces,
+                allowed.deadline_seconds,
+                candidate.policy.flush_after_seconds,
+            )
+        )
+        if not choice.tiers:
+            return f"no cheaper tier fits ({choice.reason})"
+        return DeferralPlan(
+            delivery,
+            choice.tiers,
+            endpoint,
+            allowed.deadline_seconds,
+            allowed.hold_seconds,
+            paces[JobTier.DIRECT],
+        )
+
+    def _obstacle(self, candidate: Candidate) -> str | None:
+        if not candidate.is_known_path:
+            return "this path has no cheaper tier"
+        if candidate.delivery is Delivery.BACKGROUND and asks_soonest(candidate.document):
+            return "the soonest answer is asked for"
+        if is_own_id(candidate.document.value("previous_response_id")):
+            return "it continues a deferred response"
+        if not self._can_keep(candidate):
+            return "credentials cannot be kept without WEIR_SECRET_KEY"
+        return None if self._is_available() else STORE_UNAVAILABLE
+
+    def _can_keep(self, candidate: Candidate) -> bool:
+        if candidate.upstream.api_key is not None or self._keeps_credentials:
+            return True
+        return not has_credentials(
+            name for name in _CREDENTIAL_NAMES if candidate.header(name) is not None
+        )

@@ -1,0 +1,83 @@
+"""How many inputs an upstream takes in one call, where it has said so by refusing more.
+
+`told_limit` reads such a refusal and is pure; `BatchLimits` remembers per upstream, API and model, for a
+while. Configured bounds stand in the policy: what is learnt here only lowers them.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections import OrderedDict
+
+from proxy.core.clock import Clock
+
+KEEP_SECONDS = 3600.0
+_MAX_ENTRIES = 10_000
+_MAX_READ_BYTES = 16 * 1024
+
+# Seen at Hugging Face TEI and SiliconFlow, OpenAI, Azure, Cohere, Gemini and FastAPI servers, DashScope,
+# Voyage. What counts tokens or characters says nothing about the number of inputs.
+_LIMITS = (
+    re.compile(rb"maximum allowed batch size (?:of |is )?(\d{1,6}+)", re.IGNORECASE),
+    re.compile(rb"array with maximum length (\d{1,6}+)", re.IGNORECASE),
+    re.compile(rb"max(?:imum)? number of (?:inputs|items|texts|prompts) (?:is|of) (\d{1,6}+)", re.IGNORECASE),
+    re.compile(rb"batch size (?:limit|maximum)(?: is| of|:)? (\d{1,6}+)", re.IGNORECASE),
+    re.compile(rb"batch size.{0,40}not be (?:larger|greater|more) than (\d{1,6}+)", re.IGNORECASE),
+    re.compile(rb"(?:at most|maximum limit of|no more than) (\d{1,6}+)(?! *(?:tok|char))", re.IGNORECASE),
+)
+
+
+def told_limit(refusal: bytes, sent_items: int) -> int | None:
+    """Return the most inputs that a refusal of `sent_items` says are taken, `None` where it says nothing."""
+    text = refusal[:_MAX_READ_BYTES]
+    for pattern in _LIMITS:
+        found = pattern.search(text)
+        if found is not None and 0 < int(found[1]) < sent_items:
+            return int(found[1])
+    return None
+
+
+def names_count(refusal: bytes, sent_items: int) -> bool:
+    """Tell whether a refusal counts the inputs that were sent, which no single caller could make it say."""
+    return re.search(rb"(?<!\d)%d(?!\d)" % sent_items, refusal[:_MAX_READ_BYTES]) is not None
+
+
+def lesson(refusal: bytes, sent_items: int, failed_alone: int) -> int | None:
+    """Return the limit to learn from a merged call that was refused, once its requests were sent singly.
+
+    A refusal is about the number of inputs when it says so and counts them, or when each request of
+    the call was taken alone (`failed_alone` is how many were not). Then without a number half of what was
+    sent is tried. A refusal that one caller's own input explains teaches nothing.
+    """
+    told = told_limit(refusal, sent_items)
+    if told is not None and (not failed_alone or names_count(refusal, sent_items)):
+        return told
+    return None if failed_alone else max(1, sent_items // 2)
+
+
+class BatchLimits:
+    """Learnt limits. What was learnt longest ago goes first when there is too much."""
+
+    def __init__(self, clock: Clock, keep_seconds: float = KEEP_SECONDS) -> None:
+        self._clock = clock
+        self._keep_seconds = keep_seconds
+        self._known: OrderedDict[tuple[str, str, str], tuple[float, int]] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+    def most(self, upstream: str, dialect: str, model: str) -> int:
+        """Return the most inputs that one call may have; a very large number where nothing was learnt."""
+        known = self._known.get((upstream, dialect, model))
+        if known is None or known[0] <= self._clock.monotonic():
+            return sys.maxsize
+        return known[1]
+
+    def learn(self, upstream: str, dialect: str, model: str, most: int) -> None:
+        """Remember a limit for a while. A higher one than is known was learnt from an older call."""
+        most = min(most, self.most(upstream, dialect, model))
+        self._known[upstream, dialect, model] = (self._clock.monotonic() + self._keep_seconds, most)
+        self._known.move_to_end((upstream, dialect, model))
+        if len(self._known) > _MAX_ENTRIES:
+            self._known.popitem(last=False)

@@ -1,0 +1,298 @@
+"""One upstream call and the callers that share it: a `ResponseHandler` that fans out.
+
+Owns who is still there and what is kept for who comes later. The call ends when the last caller leaves, never
+when the first does. The upstream is paused only while nobody who is told bytes as they come takes any.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from proxy.core.decision import ClosedBy, Pooled, Strategy, Urgency
+from proxy.core.errors import ProxyError
+from proxy.core.exchange import Exchange
+from proxy.http.client import ResponseHandler
+from proxy.http.head import ResponseHead
+from proxy.lanes.coalesce.share_answer import Answer, head_for_joiner
+from proxy.lanes.coalesce.share_exchange import adopt, exchange_for_call, has_same_answer, settle
+from proxy.lanes.coalesce.share_member import Member
+from proxy.lanes.coalesce.share_rules import Form, Serving, ShareLimits, serving
+from proxy.lanes.coalesce.strategy import Waits
+from proxy.lanes.lane import Call, Outgoing, Pooling
+
+_BLOCK_BYTES = 64 * 1024
+
+
+class Host(Protocol):
+    """Who makes shared calls."""
+
+    limits: ShareLimits
+
+    def now(self) -> float:
+        """Return monotonic seconds."""
+        ...
+
+    def may_keep(self, added_bytes: int) -> bool:
+        """Ask for memory to keep a part of an answer in; what is granted must be given back."""
+        ...
+
+    def give_back(self, kept_bytes: int) -> None:
+        """Give memory back."""
+        ...
+
+    def closed(self, call: SharedCall) -> None:
+        """Take note that nobody joins a call any more."""
+        ...
+
+    def alone(self, member: Member) -> None:
+        """Carry a caller that its call cannot serve by itself."""
+        ...
+
+    def later(self, member: Member, head: ResponseHead, kept: list[bytes]) -> None:
+        """Have a late joiner told what it missed, when the current callback is over."""
+        ...
+
+
+class SharedCall:
+    """A call on its way. `call` is the direct lane's, once it has one."""
+
+    __slots__ = (
+        "_answer",
+        "_granted_bytes",
+        "_host",
+        "_is_over",
+        "_kept",
+        "_kept_bytes",
+        "_leader",
+        "_members",
+        "_size",
+        "call",
+        "dialect_name",
+        "exchange",
+        "form",
+        "is_joinable",
+        "key",
+    )
+
+    def __init__(self, host: Host, key: bytes, pooling: Pooling, form: Form, leader: Exchange) -> None:
+        self._host = host
+        self.key = key
+        self.form = form
+        self.dialect_name = pooling.dialect.name
+        self.exchange = exchange_for_call(leader)
+        self.call: Call | None = None
+        self.is_joinable = True
+        self._answer = Answer(pooling.dialect, form)
+        self._members: list[Member] = []
+        self._leader: Member | None = None
+        self._kept: list[bytes] | None = []
+        self._kept_bytes = self._granted_bytes = 0
+        self._size = 0
+        self._is_over = False
+
+    # --- coming and going -----------------------------------------------------------------------------
+
+    def serving(self, outgoing: Outgoing, asked: Form) -> Serving | None:
+        """Return how a caller could join now, `None` where it cannot.
+
+        Nobody interactive joins a call that waits for others before it is sent.
+        """
+        pooling, call = outgoing.pooling, self.call
+        is_held = isinstance(call, Waits) and call.is_waiting
+        if is_held and pooling is not None and pooling.urgency is Urgency.INTERACTIVE:
+            return None
+        how = serving(self.form, asked, self.dialect_name) if self.is_joinable else None
+        head = self._answer.head
+        if how is None or head is None:
+            return how
+        leader = None if self._leader is None else self._leader.outgoing.rewrite
+        if not has_same_answer(leader, outgoing.rewrite, self.exchange.taken_back):
+            return None
+        found = self._answer.serving_now(how)
+        is_late = self._kept_bytes > self._host.limits.late and not self._answer.is_assembled
+        return None if found is Serving.ASSEMBLED and is_late else found
+
+    def add(
+        self, outgoing: Outgoing, exchange: Exchange, reply: ResponseHandler, form: Form, how: Serving
+    ) -> Member:
+        """Let a caller join; it may be told everything only after this returned."""
+        host = self._host
+        member = Member(self, outgoing, exchange, reply, form, how, host.now(), host.limits.behind)
+        self._size += 1
+        self._members.append(member)
+        if self._leader is None:
+            self._leader = member
+        self._note(member)
+        head = self._answer.head
+        if how is Serving.ASSEMBLED:
+            self._answer.assemble(self._kept or [])
+        if head is not None:
+            self._settle(member)
+            if how is Serving.RAW:
+                self._host.later(member, self._head_for(member, head), list(self._kept or ()))
+            self.flow_changed()
+        return member
+
+    def left(self, member: Member) -> None:
+        """Forget a member. The last one takes the call with it."""
+        if member in self._members:
+            self._members.remove(member)
+        if self._members:
+            self.flow_changed()
+        elif not self._is_over:
+            self._is_over = True
+            self._close()
+            if self.call is not None:
+                self.call.cancel()
+
+    def flow_changed(self) -> None:
+        """Pause the upstream while nobody takes what it says, and only then."""
+        if self.call is None or self._is_over:
+            return
+        if all(member.may_fall_behind for member in self._members):
+            self.call.pause()
+        else:
+            self.call.resume()
+
+    def _close(self) -> None:
+        """Let nobody join any more."""
+        if self.is_joinable:
+            self.is_joinable = False
+            self._host.closed(self)
+        if not any(member.serving is Serving.EVENTS for member in self._members):
+            self._forget()
+
+    def _forget(self) -> None:
+        self._host.give_back(self._granted_bytes)
+        self._kept, self._kept_bytes, self._granted_bytes = None, 0, 0
+
+    # --- the upstream's side --------------------------------------------------------------------------
+
+    def head_received(self, head: ResponseHead) -> None:
+        """Decide how each caller is served from this answer, and tell the head to those who get its bytes."""
+        self._answer.begin(head)
+        if head.status >= 300:
+            self._close()
+        leader = None if self._leader is None else self._leader.outgoing.rewrite
+        for member in tuple(self._members):
+            if not member.is_open:
+                continue
+            how = self._answer.serving_now(member.serving)
+            if how is None or not has_same_answer(leader, member.outgoing.rewrite, self.exchange.taken_back):
+                self._host.alone(member)
+                continue
+            member.serving = how
+            self._settle(member)
+            if how is Serving.RAW:
+                member.take_head(self._head_for(member, head))
+        self.flow_changed()
+
+    def body_received(self, data: bytes) -> None:
+        """Keep the bytes as long as somebody may need them, and tell them."""
+        if self._kept is not None:
+            self._kept.append(data)
+            self._kept_bytes += len(data)
+            if self._kept_bytes > self._granted_bytes:
+                self._ask_for_room()
+        if self._answer.is_assembled:
+            self._answer.read(data)
+            if self._answer.size_bytes > self._host.limits.whole:
+                self._stop_keeping()
+        members = self._members
+        # Most calls have one caller, and this is done for each event of its stream.
+        for member in members if len(members) == 1 else tuple(members):
+            if member.is_open and member.serving is Serving.RAW:
+                member.take(data)
+
+    def _ask_for_room(self) -> None:
+        """Go on keeping if that is allowed, a block at a time."""
+        limits = self._host.limits
+        if self._kept_bytes > limits.kept:
+            self._close()
+        if self._kept is None:
+            return
+        while self._kept_bytes > self._granted_bytes:
+            block_bytes = min(_BLOCK_BYTES, limits.kept, limits.whole)
+            if self._kept_bytes > limits.whole or not self._host.may_keep(block_bytes):
+                self._stop_keeping()
+                return
+            self._granted_bytes += block_bytes
+
+    def _stop_keeping(self) -> None:
+        """Let those go their own way who wait for an answer that is too long to be turned."""
+        for member in tuple(self._members):
+            if member.is_open and member.serving is not Serving.RAW:
+                self._host.alone(member)
+        self._close()
+        if self._kept is not None:
+            self._forget()
+
+    def flush(self) -> None:
+        """Pass on that the head came alone."""
+        for member in tuple(self._members):
+            if member.serving is Serving.RAW:
+                member.flush()
+
+    def response_ended(self) -> None:
+        """End every caller's answer, each in the form that it asked for."""
+        self._is_over = True
+        kept = self._kept or []
+        members = tuple(self._members)
+        self._close()
+        for member in members:
+            if not member.is_open:
+                continue
+            self._note(member)
+            if member.serving is Serving.RAW:
+                member.end()
+                continue
+            whole = self._answer.whole(member.serving, member.form, kept)
+            if isinstance(whole, ProxyError):
+                member.end(whole)
+            else:
+                member.take_whole(*whole)
+        if self._kept is not None:
+            self._forget()
+
+    def failed(self, error: ProxyError) -> None:
+        """Tell every caller once; whoever waits for a form of its own may still get what came whole."""
+        self._is_over = True
+        self._close()
+        for member in tuple(self._members):
+            if not member.is_open:
+                continue
+            self._settle(member)
+            whole = self._answer.whole_despite(member.serving)
+            if whole is None:
+                member.end(error)
+            else:
+                member.take_whole(*whole)
+        if self._kept is not None:
+            self._forget()
+
+    def upstream_writable(self, is_writable: bool) -> None:
+        """Bodies of pooled requests are whole: there is nobody to hold back."""
+
+    # --- accounts -------------------------------------------------------------------------------------
+
+    def _settle(self, member: Member) -> None:
+        call = self.exchange
+        if not member.is_settled:
+            member.is_settled = True
+            settle(member.exchange, call, member.joined_at, self._host.now())
+            adopt(member.exchange, member.outgoing.rewrite, call.taken_back)
+            # Whoever is told first takes them: the call was sent again once for all.
+            member.exchange.retries += call.retries
+            call.retries = 0
+        self._note(member)
+
+    def _note(self, member: Member) -> None:
+        if self._size == 1 and self.exchange.pooled is not None:
+            # Nobody else came: what was done with its call says more.
+            member.exchange.pooled = self.exchange.pooled
+            return
+        is_leader = member is self._leader
+        member.exchange.pooled = Pooled(Strategy.SHARE, self._size, ClosedBy.IDLE, is_leader)
+
+    def _head_for(self, member: Member, head: ResponseHead) -> ResponseHead:
+        return head if member is self._leader else head_for_joiner(head)

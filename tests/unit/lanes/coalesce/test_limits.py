@@ -1,0 +1,89 @@
+"""What an upstream's refusal says about the number of inputs it takes, and what is remembered of it."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+
+from proxy.core.clock import ManualClock
+from proxy.lanes.coalesce.limits import KEEP_SECONDS, BatchLimits, lesson, names_count, told_limit
+
+TOLD = [
+    (b'{"error":"batch size 40 > maximum allowed batch size 32","error_type":"Validation"}', 32),
+    (
+        b"Invalid 'input': array too long. Expected an array with maximum length 2048, but instead got 3000.",
+        2048,
+    ),
+    (b"Too many inputs. The max number of inputs is 16. We hope to increase the number soon.", 16),
+    (b"invalid request: total number of texts must be at most 96 - received 100", 96),
+    (b"BatchEmbedContentsRequest.requests: at most 100 requests can be in one batch", 100),
+    (b"<400> batch size is invalid, it should not be larger than 10.: input.contents", 10),
+    (b"The batch size limit is 128. Your batch has 256 texts.", 128),
+    (b"List should have at most 64 items after validation, not 65", 64),
+    (b"input batch size 100 > maximum allowed batch size 64", 64),
+]
+
+
+@pytest.mark.parametrize(("refusal", "most"), TOLD)
+def test_reads_the_limit_that_a_server_names(refusal: bytes, most: int) -> None:
+    assert told_limit(refusal, 4000) == most
+
+
+@pytest.mark.parametrize(
+    "refusal",
+    [
+        b"This model's maximum context length is 8192 tokens, however you requested 9000 tokens",
+        b"each input must have at most 512 tokens",
+        b"at most 300 characters",
+        b"Request Entity Too Large",
+        b"batch size 40 > maximum allowed batch size 0",
+        b"",
+    ],
+)
+def test_takes_nothing_else_for_a_limit(refusal: bytes) -> None:
+    assert told_limit(refusal, 4000) is None
+
+
+def test_a_limit_that_was_kept_is_none() -> None:
+    assert told_limit(b"batch size 40 > maximum allowed batch size 32", 32) is None
+
+
+def test_a_count_is_a_number_of_its_own() -> None:
+    assert names_count(b"batch size 40 > 32", 40)
+    assert not names_count(b"batch size 400 > 140", 40)
+
+
+def test_a_number_is_believed_when_the_server_counts_or_all_were_taken_alone() -> None:
+    tei = b"batch size 40 > maximum allowed batch size 32"
+    assert lesson(tei, 40, failed_alone=1) == 32
+    quoted = b"bad text: 'maximum allowed batch size 1'"
+    assert lesson(quoted, 40, failed_alone=1) is None, "one caller's text must not slow all others"
+    assert lesson(b"at most 10 items", 40, failed_alone=0) == 10
+
+
+def test_half_is_tried_where_no_number_is_named_and_the_number_must_be_the_cause() -> None:
+    assert lesson(b"too large", 40, failed_alone=0) == 20
+    assert lesson(b"too large", 1, failed_alone=0) == 1
+    assert lesson(b"bad input", 40, failed_alone=1) is None
+
+
+def test_what_is_learnt_holds_for_one_upstream_api_and_model_and_for_a_while() -> None:
+    clock = ManualClock()
+    limits = BatchLimits(clock)
+    assert limits.most("up", "embeddings", "m") == sys.maxsize
+    limits.learn("up", "embeddings", "m", 32)
+    limits.learn("up", "embeddings", "m", 64)
+    assert limits.most("up", "embeddings", "m") == 32, "the lower one stands"
+    assert limits.most("up", "embeddings", "n") == sys.maxsize
+    assert limits.most("down", "embeddings", "m") == sys.maxsize
+    clock.advance(KEEP_SECONDS)
+    assert limits.most("up", "embeddings", "m") == sys.maxsize
+
+
+def test_memory_is_bounded() -> None:
+    limits = BatchLimits(ManualClock())
+    for number in range(10_050):
+        limits.learn("up", "embeddings", str(number), 4)
+    assert len(limits) == 10_000
+    assert limits.most("up", "embeddings", "10049") == 4
