@@ -15,10 +15,10 @@ UV := uv==0.13.8
 # Named after this folder: a .venv that was copied along with its folder points elsewhere and is made anew.
 STAMP := $(VENV)/.installed-$(shell printf '%s' '$(CURDIR)' | cksum | cut -d' ' -f1)
 
-.PHONY: help setup run test real real-codex check format schema golden bench soak savings lock clean
+.PHONY: help setup run test real real-codex check format schema golden bench bench-lanes soak savings lock clean
 
 help: ## Show this list
-	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: $(STAMP) ## Put Weir and everything that it needs into .venv
 
@@ -69,6 +69,9 @@ golden: setup ## Write what tests/golden expects anew (ARGS='cap_*' for some); r
 
 bench: setup ## Measure Weir beside nginx on one core (ARGS='--quick' for a short run)
 	@$(BIN)/python -m tests.perf.bench $(ARGS)
+
+bench-lanes: setup ## Measure the coalesce lane against the simulated provider (ARGS='--only inputs')
+	@$(BIN)/python -m tests.perf.lanes $(ARGS)
 
 soak: setup ## The long forms of the chaos and accumulation tests: some minutes (WEIR_CHAOS_SEED=… repeats a run)
 	@WEIR_CHAOS_SEED="$${WEIR_CHAOS_SEED:-$$RANDOM}" WEIR_CHAOS_CALLERS=6000 WEIR_ACCUMULATION_STREAMS=50000 \

@@ -11,20 +11,24 @@ import sys
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 from proxy.core.clock import SystemClock
 from proxy.core.decision import Lane
 from proxy.core.upstream import Upstream
+from proxy.deferred_work import deferred_work
 from proxy.edge.admin import Admin
-from proxy.edge.listener import Listener
-from proxy.edge.service import EdgeService
+from proxy.edge.listener import Listener, server_limits
+from proxy.edge.service import EdgeService, JobLanes
 from proxy.http.deadlines import Deadlines
-from proxy.http.limits import ClientLimits, ServerLimits
+from proxy.http.limits import ClientLimits
 from proxy.http.tls import server_context
+from proxy.jobs.inspection import Inspector
+from proxy.jobs.worker.ports import WorkerSettings
 from proxy.lanes.coalesce.lane import CoalesceLane
 from proxy.lanes.stream import StreamLane
 from proxy.observe import catalogue
-from proxy.observe.access_log import AccessLog
+from proxy.observe.access_log import AccessLog, open_log
 from proxy.observe.loop_lag import LoopLag
 from proxy.observe.metrics import Metrics, Snapshot
 from proxy.observe.prefixes import PrefixMemory
@@ -91,6 +95,7 @@ class App:
         environment: dict[str, str],
         policies: PolicySet,
         counter: Counter | None = None,
+        worker: WorkerSettings | None = None,
     ) -> None:
         self.settings = settings
         self._environment = environment
@@ -99,15 +104,17 @@ class App:
         self._deadlines = Deadlines(self._loop, self._clock)
         self._counter = counter or load_counter()
         self._refusals = Refusals(self._clock)
-        self._prices = load_prices()
+        self._prices = load_prices(own=None if settings.prices is None else Path(settings.prices))
         self._prefixes = PrefixMemory(self._clock)
-        self._log_file = _open_log(settings.access_log)
+        self._log_file = open_log(settings.access_log)
         self.metrics = Metrics()
         self._access_log = AccessLog(self._log_file, settings.log_format == "text")
         self._recorder = Recorder(self.metrics, self._access_log, self._clock)
         self._lag = LoopLag(self._loop, self._clock, self.metrics)
         limits = ClientLimits(head_bytes=settings.upstream_head_bytes)
         upstreams = Upstreams(self._loop, self._deadlines, limits, environment)
+        measured = (self._clock, self.metrics, self._prices)
+        self._jobs = deferred_work(settings, environment, policies, lambda: self.pipeline, *measured, worker)
         routing = self._routing(policies, upstreams)
         self._watcher = PolicyWatcher(
             settings.policies, environment, fallback_upstream(settings), self._report, policies
@@ -119,11 +126,13 @@ class App:
             self._loop,
             self._clock,
             self._deadlines,
-            _server_limits(settings),
+            server_limits(settings),
             self._recorder,
             {Lane.STREAM: stream, Lane.COALESCE: self._coalesce},
             routing,
         )
+        if self._jobs is not None:
+            self.service.jobs = JobLanes(*self._jobs.lanes(self._loop, stream))
         self.is_ready = False
         self._are_unusable = False  # valid policies whose upstreams cannot be set up
         self._reload_asked = asyncio.Event()
@@ -137,10 +146,11 @@ class App:
             policies,
             self._counter,
             self._clock,
-            LaneCapabilities(coalesce=True),
+            LaneCapabilities(coalesce=True, batch=self._jobs is not None),
             refusals=self._refusals.known,
             prices=self._prices,
             prefixes=self._prefixes,
+            deferring=None if self._jobs is None else self._jobs.deferring,
         )
         return Routing(pipeline, upstreams.replaced_by(policies.upstreams))
 
@@ -160,15 +170,18 @@ class App:
         if settings.tls_certificate is not None:
             key = settings.tls_key or settings.tls_certificate
             tls = server_context(settings.tls_certificate, key, settings.tls_client_ca)
+        if self._jobs is not None:
+            await self._jobs.open()
         self._deadlines.start()
         self._lag.start()
-        self._listener = await Listener.open(
-            self._loop, settings.listen, self.service.connect, tls, reuse_port
-        )
+        if settings.listen != "off":
+            self._listener = await Listener.open(
+                self._loop, settings.listen, self.service.connect, tls, reuse_port
+            )
         self.is_ready = not self._stop_asked.is_set()
         _settle_garbage_collector()
         sys.setswitchinterval(_SWITCH_SECONDS)
-        return self._listener.url
+        return "" if self._listener is None else self._listener.url
 
     async def start_admin(self) -> str | None:
         """Begin to serve the admin API; return its URL, `None` when it is off."""
@@ -180,6 +193,11 @@ class App:
         except BaseException:
             await self._close()
             raise
+
+    @property
+    def jobs(self) -> Inspector | None:
+        """What operators see of jobs, where any are kept."""
+        return None if self._jobs is None else self._jobs.inspector
 
     @property
     def pipeline(self) -> Pipeline:
@@ -224,6 +242,8 @@ class App:
             if await self._pause(0.02):
                 break
             self.service.close_idle()
+        if self._jobs is not None:
+            self._jobs.release_callers()
 
     async def _pause(self, seconds: float) -> bool:
         """Wait; return whether stopping at once was asked for."""
@@ -244,6 +264,8 @@ class App:
             # What was aborted tells its exchange, which then writes its record, in callbacks of its own.
             if self.service.connections or self.service.tunnels:
                 await asyncio.sleep(0)
+        if self._jobs is not None:
+            await self._jobs.close()
         self._lag.stop()
         self._deadlines.stop()
         self._access_log.close()
@@ -313,6 +335,8 @@ class App:
     def measure(self) -> None:
         """Bring the gauges up to date."""
         metrics = self.metrics
+        if self._jobs is not None:
+            self._jobs.measure()
         metrics.set(catalogue.IN_FLIGHT, (), self._recorder.in_flight)
         metrics.set(catalogue.CALLERS, (), len(self.service.connections))
         metrics.set(catalogue.LOG_DROPPED, (), self._access_log.dropped)
@@ -336,7 +360,7 @@ async def serve(
     url = await app.start()
     if admin is not None:
         announce(f"weir: admin on {admin}")
-    announce(f"weir: listening on {url}")
+    announce(f"weir: listening on {url}" if url else "weir: working on jobs")
     await app.run_until_stopped()
     end_soon()
 
@@ -367,21 +391,3 @@ def load_counter() -> TokenCounter:
     for problem in vocabularies.problems:
         _log.warning("tokens are estimated: %s", problem)
     return TokenCounter(vocabularies.encodings)
-
-
-def _server_limits(settings: Settings) -> ServerLimits:
-    return ServerLimits(
-        head_bytes=settings.head_bytes,
-        header_seconds=settings.header_seconds,
-        body_seconds=settings.body_seconds,
-        keep_alive=settings.keep_alive_seconds,
-        write_stall=settings.write_stall_seconds,
-    )
-
-
-def _open_log(destination: str) -> int | None:
-    if destination == "off":
-        return None
-    if destination == "-":
-        return sys.stdout.fileno()
-    return os.open(destination, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)

@@ -6,7 +6,6 @@ Everything here is synchronous and pure but for the clock; carrying the request 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 
 import msgspec
 
@@ -18,18 +17,17 @@ from proxy.core.price import PriceLookup
 from proxy.core.stages import Trace
 from proxy.dialects import dialect_for_path
 from proxy.dialects.dialect import Dialect
-from proxy.jobs.model import Delivery
-from proxy.lanes.batch.deferring import Candidate, Deferring
+from proxy.lanes.batch.deferring import Deferring
 from proxy.lanes.batch.plan import DeferralPlan
+from proxy.lanes.choice import Asked, lane_for
 from proxy.observe.prefixes import PrefixMemory
 from proxy.policy.conditions import RequestFacts
-from proxy.policy.lane import LaneCapabilities, LaneFacts, choose_lane
+from proxy.policy.lane import LaneCapabilities
 from proxy.policy.match import Lost, RouteTable
 from proxy.policy.model import Match, OnError, PolicySet, Route, Upstream, UsageMode
 from proxy.policy.rewriting import PolicyRefusal, Refusals, Rewriting, Rewritten
 from proxy.policy.unreadable import check_names, check_passes_unread, is_readable_elsewhere
 from proxy.policy.urgency import UrgencyFacts, classify
-from proxy.policy.waiting import DEADLINE_HEADER, answer_deadline, caller_patience_seconds
 from proxy.policy.watched import IsWanted, watched
 from proxy.steps.step import TokenCounting
 
@@ -341,55 +339,17 @@ class Pipeline:
     def _lane(
         self, route: Route, request: Request, read: _Read, rewritten: Rewritten, urgency: UrgencyDecision
     ) -> tuple[LaneDecision, DeferralPlan | None]:
-        if urgency.value is Urgency.INTERACTIVE:
-            facts = _INTERACTIVE_FACTS
-            if route.coalesce is not None and read.dialect is not None:
-                facts = replace(facts, endpoint=read.dialect.name, coalesce=True)
-            return choose_lane(urgency.value, facts, self._capabilities), None
-        header = request.header
-        deadline = answer_deadline(route, header(DEADLINE_HEADER), self._clock.wall())
-        facts = LaneFacts(
-            endpoint=read.dialect.name if read.dialect is not None else None,
-            stream=read.is_stream,
-            ticket=False,
-            batch=route.batch is not None,
-            deadline_seconds=deadline.seconds,
-            patience_seconds=caller_patience_seconds(route, header),
-            coalesce=route.coalesce is not None,
-        )
-        plan: DeferralPlan | str | None = None
-        candidate = self._candidate(route, request, read, rewritten, facts)
-        if urgency.value is Urgency.DEFERRABLE and candidate is not None:
-            is_held = candidate.delivery is Delivery.HOLD
-            facts = replace(facts, stream=candidate.needs_tokens, ticket=not is_held or candidate.is_stream)
-            if self._deferring is not None:
-                plan = self._deferring.consider(candidate)
-                facts = replace(facts, obstacle=plan if isinstance(plan, str) else None)
-        lane = choose_lane(urgency.value, facts, self._capabilities)
-        is_deferred = lane.value is Lane.BATCH and isinstance(plan, DeferralPlan)
-        return lane, plan if is_deferred and isinstance(plan, DeferralPlan) else None
-
-    def _candidate(
-        self, route: Route, request: Request, read: _Read, rewritten: Rewritten, facts: LaneFacts
-    ) -> Candidate | None:
-        """Return a request as the batch lane sees it, `None` where there is nothing to see."""
-        dialect, document = read.dialect, rewritten.document
-        if dialect is None or document is None or route.batch is None:
-            return None
-        path = request.path.lower()
-        return Candidate(
-            policy=route.batch,
-            upstream=rewritten.upstream,
-            is_known_path=dialect.path in (path, *self.table.bases.names(path)),
+        dialect = read.dialect
+        asked = Asked(
             dialect=dialect,
-            document=document,
+            document=rewritten.document,
+            upstream=rewritten.upstream,
             model=rewritten.model,
             is_stream=read.is_stream,
             header=request.header,
-            is_ticket_allowed="prefer" in route.allow_caller,
-            deadline_seconds=facts.deadline_seconds,
-            patience_seconds=facts.patience_seconds,
+            is_named_so=lambda path: path in self.table.bases.names(request.path.lower()),
         )
+        return lane_for(route, urgency.value, asked, self._capabilities, self._deferring, self._clock.wall)
 
 
 def _asking_usage(dialect: Dialect, document: Document) -> Document:
@@ -399,9 +359,6 @@ def _asking_usage(dialect: Dialect, document: Document) -> Document:
         return document
 
 
-_INTERACTIVE_FACTS = LaneFacts(
-    endpoint=None, stream=True, ticket=False, batch=False, deadline_seconds=None, patience_seconds=0.0
-)
 _USAGE_FIELD = "stream_options"
 _TIER_FIELDS = frozenset({"service_tier", "background"})
 _UNMATCHED = UrgencyDecision(Urgency.INTERACTIVE, "no route matched")

@@ -13,7 +13,9 @@ class Settings:
     """How `weir serve` runs. Durations are seconds, sizes bytes.
 
     `listen` and `admin` are `HOST:PORT` or `unix:PATH`; `admin` may be `off`. `access_log` is a path, `-`
-    for standard output or `off`.
+    for standard output or `off`. `store` is where jobs are kept, `off`, or `None`: a file beside the process
+    if any route defers. `prices` is a file of prices that count before the shipped ones. `secret_key` seals
+    what is kept.
     """
 
     policies: tuple[str, ...] = ()
@@ -35,6 +37,10 @@ class Settings:
     body_seconds: float = 60.0
     keep_alive_seconds: float = 75.0
     write_stall_seconds: float = 30.0
+    store: str | None = field(default=None, repr=False)
+    job_retention_seconds: float = 86_400.0
+    prices: str | None = None
+    secret_key: str | None = field(default=None, repr=False)
 
 
 def default_upstream(environment: dict[str, str]) -> tuple[str | None, str | None]:

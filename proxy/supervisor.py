@@ -12,19 +12,24 @@ import multiprocessing
 import os
 import signal
 import socket
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from multiprocessing.connection import Connection
 from multiprocessing.context import SpawnProcess
+from pathlib import Path
 
 import uvloop
 
 from proxy.app import App, end_soon, fallback_upstream, load_counter, load_policies
 from proxy.core.clock import SystemClock
+from proxy.deferred_work import deferred_work
 from proxy.edge.admin import Admin
 from proxy.edge.listener import cannot_listen, parse_listen
-from proxy.observe.metrics import Snapshot
+from proxy.jobs.inspection import Inspector
+from proxy.observe.metrics import Metrics, Snapshot, counted, merge
 from proxy.pipeline import Pipeline
+from proxy.policy.lane import LaneCapabilities
 from proxy.policy.model import PolicySet
 from proxy.policy.reload import PolicyWatcher
 from proxy.settings import Settings
@@ -35,7 +40,6 @@ _START_SECONDS = 60.0
 _ANSWER_SECONDS = 2.0
 _RESTART_SECONDS = 1.0
 
-_MEASURE = "measure"
 _READY = "ready"
 
 
@@ -46,14 +50,23 @@ class _Worker:
         self.process = process
         self.pipe = pipe
         self.is_ready = False
+        self.last: Snapshot = {}
+        self._asked = 0
 
-    async def ask(self, question: str) -> object:
-        """Return a worker's answer. Raises TimeoutError, EOFError or OSError for one that does not answer."""
-        self.pipe.send(question)
-        if not await asyncio.to_thread(self.pipe.poll, _ANSWER_SECONDS):
-            raise TimeoutError(f"worker {self.process.pid} does not answer")
-        answer: object = self.pipe.recv()
-        return answer
+    async def measure(self) -> None:
+        """Bring `last` up to date. Raises TimeoutError, EOFError or OSError for one that does not answer.
+
+        Questions have numbers: what comes late, after the worker was held up, answers an earlier one.
+        """
+        self._asked += 1
+        self.pipe.send(self._asked)
+        deadline = time.monotonic() + _ANSWER_SECONDS
+        while await asyncio.to_thread(self.pipe.poll, max(0.0, deadline - time.monotonic())):
+            number, snapshot = self.pipe.recv()
+            if number == self._asked:
+                self.last = snapshot
+                return
+        raise TimeoutError(f"worker {self.process.pid} does not answer")
 
 
 class Supervisor:
@@ -72,6 +85,7 @@ class Supervisor:
         scheme = "http" if settings.tls_certificate is None else "https"
         self.url = f"{scheme}://{shown_host}:{port}"
         self._workers: list[_Worker] = []
+        self._retired: Snapshot = {}
         self._asking = asyncio.Lock()
         self._stop_asked = asyncio.Event()
         policies = load_policies(settings, environment)
@@ -80,10 +94,21 @@ class Supervisor:
             settings.policies, environment, fallback_upstream(settings), lambda findings: None, policies
         )
         self._counter = load_counter()
+        self._prices = load_prices(own=None if settings.prices is None else Path(settings.prices))
+        # Counts what is cancelled here, and is shown to nobody: the workers' figures are what counts.
+        own = (SystemClock(), Metrics(), self._prices)
+        self._jobs = deferred_work(settings, environment, policies, lambda: self.pipeline, *own, works=False)
         self._pipeline = self._pipeline_of(policies)
 
     def _pipeline_of(self, policies: PolicySet) -> Pipeline:
-        return Pipeline(policies, self._counter, SystemClock(), prices=load_prices())
+        return Pipeline(
+            policies,
+            self._counter,
+            SystemClock(),
+            LaneCapabilities(coalesce=True, batch=self._jobs is not None),
+            prices=self._prices,
+            deferring=None if self._jobs is None else self._jobs.deferring,
+        )
 
     @property
     def pipeline(self) -> Pipeline:
@@ -95,25 +120,27 @@ class Supervisor:
         return self._pipeline
 
     @property
+    def jobs(self) -> Inspector | None:
+        """What operators see of jobs, where any are kept."""
+        return None if self._jobs is None else self._jobs.inspector
+
+    @property
     def is_ready(self) -> bool:
         """Whether at least one worker accepts and nobody asked to stop."""
         return not self._stop_asked.is_set() and any(worker.is_ready for worker in self._workers)
 
     async def snapshots(self) -> list[Snapshot]:
-        """Return the metrics of every worker that answers."""
-        found: list[Snapshot] = []
+        """Return the metrics of every worker, the last known ones of those that do not answer or are gone."""
+        found = [self._retired]
         async with self._asking:
             for worker in self._workers:
-                if not worker.is_ready:
+                if worker.is_ready:
                     # What it says first is that it is ready; an answer must not be taken for that.
-                    continue
-                try:
-                    answer = await worker.ask(_MEASURE)
-                except (TimeoutError, EOFError, OSError) as problem:
-                    _log.warning("metrics without worker %s: %s", worker.process.pid, problem)
-                    continue
-                if isinstance(answer, dict):
-                    found.append(answer)
+                    try:
+                        await worker.measure()
+                    except (TimeoutError, EOFError, OSError) as problem:
+                        _log.warning("old metrics of worker %s: %s", worker.process.pid, problem)
+                found.append(worker.last)
         return found
 
     async def run(self, announce: Callable[[str], None]) -> None:
@@ -124,6 +151,8 @@ class Supervisor:
         loop.add_signal_handler(signal.SIGHUP, self._signal, signal.SIGHUP)
         # One that came while the process was starting has waited until now.
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGHUP})
+        if self._jobs is not None:
+            await self._jobs.open()
         admin = None if self._settings.admin == "off" else Admin(self)
         if admin is not None:
             announce(f"weir: admin on {await admin.start(self._settings.admin)}")
@@ -145,6 +174,8 @@ class Supervisor:
             self._reserved.close()
             if admin is not None:
                 await admin.stop()
+            if self._jobs is not None:
+                await self._jobs.close()
 
     def _start(self) -> _Worker:
         ours, theirs = self._context.Pipe()
@@ -174,6 +205,10 @@ class Supervisor:
             worker = self._workers[index]
             await asyncio.to_thread(worker.process.join)
             worker.is_ready = False
+            async with self._asking:
+                # Its counts must stay in the sums: a counter that falls says that all began anew.
+                self._retired = merge([self._retired, counted(worker.last)])
+                worker.last = {}
             if self._stop_asked.is_set():
                 return
             _log.error(
@@ -202,15 +237,22 @@ class Supervisor:
 
 
 def _reserve(where: tuple[str, int]) -> socket.socket:
-    """Hold the port (and find one for port 0) without listening on it. Raises OSError if it is taken."""
+    """Hold the port (and find one for port 0) without listening on it. Raises OSError if it is taken.
+
+    That is asked first without SO_REUSEPORT, with which the workers of another Weir would share theirs.
+    """
     host, port = where
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    reserved = socket.socket(family, socket.SOCK_STREAM)
-    reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    probe, reserved = (socket.socket(family, socket.SOCK_STREAM) for _ in range(2))
+    for sock in (probe, reserved):
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
     try:
+        probe.bind((host, port))
+        probe.close()
         reserved.bind((host, port))
     except OSError as problem:
+        probe.close()
         reserved.close()
         raise cannot_listen(f"{host}:{port}", problem) from None
     return reserved
@@ -229,13 +271,13 @@ async def _work(settings: Settings, environment: dict[str, str], pipe: Connectio
 
     def answer() -> None:
         try:
-            pipe.recv()
+            number = pipe.recv()
         except (EOFError, OSError):
             loop.remove_reader(pipe.fileno())
             app.stop()
             return
         app.measure()
-        pipe.send(app.metrics.snapshot())
+        pipe.send((number, app.metrics.snapshot()))
 
     app.handle_signals()
     loop.remove_signal_handler(signal.SIGINT)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeAlias
 
 from proxy.edge.listener import parse_listen
+from proxy.jobs.opening import DEFAULT, check_store
 from proxy.policy.values import duration_seconds, size_bytes
 
 if TYPE_CHECKING:
@@ -71,6 +73,30 @@ def add_allow_missing(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="for CI: placeholders stand for missing ${NAME} and ${file:...}, each with a warning",
     )
+
+
+def store_setting(text: str) -> str:
+    """Check the name of a job store, or `off`."""
+    if text == "off":
+        return text
+    try:
+        return check_store(text)
+    except ValueError as problem:
+        raise argparse.ArgumentTypeError(str(problem)) from None
+
+
+def add_store(option: Callable[..., None], duration_option: Callable[[str, str, str], None]) -> None:
+    """Add the flags about where jobs are kept; `option` and `duration_option` add one flag each."""
+    option(
+        "--store",
+        f"where jobs are kept (default: {DEFAULT} if a route defers)",
+        type=store_setting,
+        metavar="sqlite:PATH|redis://...|off",
+    )
+    duration_option(
+        "--job-retention", "job_retention_seconds", "a job stays so long after its end (default 24h)"
+    )
+    option("--prices", "file of prices that count before the shipped ones", metavar="FILE")
 
 
 def counted(number: int, what: str) -> str:

@@ -21,10 +21,13 @@ from proxy.explanation import explain_request, explanation, rejection, sent_body
 from proxy.explanation.body_diff import body_diff
 from proxy.explanation.corpus import Corpus
 from proxy.explanation.corpus_lines import read_requests
+from proxy.lanes.batch.deferring import Deferring
+from proxy.lanes.batch.pace import Pace
 from proxy.observe.prefixes import PrefixMemory
 from proxy.pipeline import Decision, Pipeline, Request
 from proxy.policy.builtin import PLACEHOLDER, builtin_upstream
 from proxy.policy.findings import PolicyErrors
+from proxy.policy.lane import LaneCapabilities
 from proxy.policy.load import read
 from proxy.settings import default_upstream
 from proxy.tokens.counter import TokenCounter
@@ -103,7 +106,17 @@ def _pipeline(paths: Sequence[str], environment: dict[str, str], allow_missing: 
             print(finding, file=sys.stderr)
     clock = ManualClock(SystemClock().wall())
     counter = TokenCounter(load_vocabularies().encodings)
-    return Pipeline(reading.policies, counter, clock, prices=load_prices(), prefixes=PrefixMemory(clock))
+    prices = load_prices(own=Path(environment["WEIR_PRICES"]) if environment.get("WEIR_PRICES") else None)
+    keeps_credentials = bool(environment.get("WEIR_SECRET_KEY"))
+    return Pipeline(
+        reading.policies,
+        counter,
+        clock,
+        LaneCapabilities(coalesce=True, batch=environment.get("WEIR_STORE") != "off"),
+        prices=prices,
+        prefixes=PrefixMemory(clock),
+        deferring=Deferring(prices, prices, Pace(prices), keeps_credentials, is_available=lambda: True),
+    )
 
 
 def _headers(lines: list[str]) -> dict[str, str]:

@@ -14,14 +14,14 @@ from proxy import __version__
 def build_parser() -> argparse.ArgumentParser:
     """Return the parser of all commands."""
     # Here, since it takes most of a second, in which `main` wants to have signals held back already.
-    from proxy.cli import check, explain, init, schema, serve, simulate
+    from proxy.cli import check, explain, init, jobs, schema, serve, simulate, worker
 
     parser = argparse.ArgumentParser(
         prog="weir", description="A transparent optimizing proxy for OpenAI-compatible APIs."
     )
     parser.add_argument("--version", action="version", version=f"weir {__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
-    for command in (serve, check, explain, schema, init, simulate):
+    for command in (serve, worker, jobs, check, explain, schema, init, simulate):
         command.add_to(commands)
     return parser
 

@@ -16,6 +16,7 @@ from proxy import app
 from proxy.cli.arguments import (
     LOG_FORMATS,
     Subcommands,
+    add_store,
     admin_address,
     duration,
     listen_address,
@@ -80,6 +81,7 @@ def add_to(commands: Subcommands) -> None:
     duration_option(
         "--drain-timeout", "drain_timeout_seconds", "then let requests end within this (default 30s)"
     )
+    add_store(option, duration_option)
     for flag, name, text in (
         ("--max-head", "head_bytes", "request line and headers (default 64KiB)"),
         (
@@ -121,6 +123,7 @@ def run(options: argparse.Namespace) -> int:
 def _settings(options: argparse.Namespace, environment: dict[str, str]) -> Settings:
     """Combine flags, `WEIR_*` variables and defaults, in this order of precedence."""
     upstream_url, upstream_key = default_upstream(environment)
+    secret_key = environment.get("WEIR_SECRET_KEY") or None
     given: dict[str, Any] = {
         name: value
         for name in Settings.__dataclass_fields__
@@ -128,7 +131,8 @@ def _settings(options: argparse.Namespace, environment: dict[str, str]) -> Setti
     }
     listed = environment.get("WEIR_POLICIES", "").split(os.pathsep)
     given["policies"] = tuple(options.policies or filter(None, listed))
-    return Settings(**{"upstream_url": upstream_url, "upstream_key": upstream_key} | given)
+    outside = {"upstream_url": upstream_url, "upstream_key": upstream_key, "secret_key": secret_key}
+    return Settings(**outside | given)
 
 
 async def _serve(settings: Settings, environment: dict[str, str], is_demo: bool) -> None:

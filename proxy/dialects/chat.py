@@ -8,12 +8,14 @@ from proxy.dialects.dialect import BodyFacts, EventFacts
 from proxy.dialects.marking import EndKey
 from proxy.dialects.openai_events import END_KEY, MARKERS, read_answer_body, read_chunk_event
 from proxy.dialects.plain import PlainDialect, ask_usage_option, asked_choices
-from proxy.dialects.reasoning_models import asks_for_reasoning, is_openai_reasoning, is_reasoning_model
+from proxy.dialects.reasoning_models import is_openai_reasoning, will_reason
 
 TOOL_LOOP = "tool loop in progress"
 
 # OpenAI has deprecated `max_tokens`, everyone else still takes it and some refuse the newer name.
 _TAKE_COMPLETION_CAP = frozenset({"openai", "azure"})
+# Others ignore `prediction`.
+_TAKE_PREDICTION = _TAKE_COMPLETION_CAP | {"generic"}
 
 
 class ChatDialect(PlainDialect):
@@ -36,8 +38,7 @@ class ChatDialect(PlainDialect):
         own = self.own_cap_field(document)
         if own is not None:
             return own
-        prediction = document.get("prediction")
-        if prediction is not None and prediction != b"null":
+        if provider in _TAKE_PREDICTION and _is_filled_object(document.get("prediction")):
             return None
         if provider in _TAKE_COMPLETION_CAP or is_openai_reasoning(model):
             return "max_completion_tokens"
@@ -49,8 +50,7 @@ class ChatDialect(PlainDialect):
 
     def is_reasoning(self, document: Document, model: str) -> bool:
         """Tell whether output tokens will be spent on reasoning: what the request says, else its model."""
-        asked = asks_for_reasoning(document)
-        return is_reasoning_model(model) if asked is None else asked
+        return will_reason(document, model)
 
     def choices(self, document: Document) -> int:
         """Return `n`."""
@@ -75,6 +75,10 @@ class ChatDialect(PlainDialect):
         if isinstance(last, dict) and last.get("role") in ("tool", "function"):
             return TOOL_LOOP
         return None
+
+
+def _is_filled_object(raw: bytes | None) -> bool:
+    return raw is not None and raw.startswith(b"{") and bool(raw.strip(b"{} \t\r\n"))
 
 
 CHAT = ChatDialect()

@@ -20,6 +20,7 @@ from proxy.core.document import Document
 from proxy.dialects.chat_elements import read_chat_element
 from proxy.dialects.dialect import Dialect
 from proxy.dialects.elements import Element, Role
+from proxy.dialects.marking import with_plain_letters
 from proxy.dialects.messages_elements import read_messages_element
 from proxy.dialects.responses_elements import read_responses_element
 
@@ -100,7 +101,8 @@ class Conversation(msgspec.Struct, frozen=True):
 
 def has_cache_mark(raw: bytes) -> bool:
     """Tell whether the caller marked the end of a prefix that is to be cached somewhere in a value."""
-    return any(mark in raw for mark in _CACHE_MARKS)
+    plain = with_plain_letters(raw)
+    return any(mark in plain for mark in _CACHE_MARKS)
 
 
 def conversation_fields(dialect: Dialect) -> tuple[str, ...]:

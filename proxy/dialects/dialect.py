@@ -56,6 +56,8 @@ class Dialect(Protocol):
     cap_field_names: tuple[str, ...]
     caps: frozenset[str]
     """The same names, for one look at a document."""
+    least_cap_tokens: int
+    """The lowest output cap that this API takes."""
     stop_field: str | None
     stop_limit: int
     refuses_blank_stop: bool

@@ -33,4 +33,19 @@ def is_marked(data: bytes, markers: Sequence[bytes], end_key: EndKey | None) -> 
         keys = count(key)
         if keys and keys != count(tight_null) and keys != count(loose_null):
             return True
+    return has_escaped_letters(data)
+
+
+def has_escaped_letters(data: bytes) -> bool:
+    """Tell whether a key may be written in escapes, so that looking for its letters does not find it."""
     return _ESCAPE in data and _ESCAPED_LETTER.search(data) is not None
+
+
+def with_plain_letters(data: bytes) -> bytes:
+    """Return JSON whose letters are not written in escapes, so that a key is found however it is spelt.
+
+    For looking only: what stands in texts may be spelt otherwise afterwards.
+    """
+    if not has_escaped_letters(data):
+        return data
+    return _ESCAPED_LETTER.sub(lambda found: bytes((int(found[0][2:], 16),)), data)

@@ -15,6 +15,7 @@ class PlainDialect:
     path: str
     cap_field_names: tuple[str, ...] = ()
     caps: frozenset[str] = frozenset()
+    least_cap_tokens: int = 1
     stop_field: str | None = None
     stop_limit: int = 0
     refuses_blank_stop: bool = False

@@ -1,4 +1,4 @@
-"""What a person asked last: its text, everything that leads up to it, and whether the request shows images.
+"""What a person asked last: its text, everything that leads up to it, and which media the request shows.
 
 While an agent works on a question its requests grow by tool calls and results, but the question stays what it
 was. Whoever decides by this decides alike for all of them. Nothing is decided here.
@@ -11,6 +11,7 @@ import msgspec
 from proxy.core.document import Document
 from proxy.core.json_values import decode
 from proxy.dialects.chat_elements import read_chat_element
+from proxy.dialects.marking import with_plain_letters
 from proxy.dialects.messages_elements import read_messages_element
 from proxy.dialects.responses_elements import read_responses_element
 
@@ -23,8 +24,12 @@ _READERS = {
     "responses": read_responses_element,
 }
 
-_IMAGE_KINDS = frozenset({"image_url", "input_image", "image", "computer_screenshot"})
-_IMAGE_MARKS = tuple(b'"%s"' % kind.encode() for kind in sorted(_IMAGE_KINDS))
+IMAGES = frozenset({"image_url", "input_image", "image", "computer_screenshot"})
+AUDIO = frozenset({"input_audio"})
+FILES = frozenset({"file", "input_file", "document"})
+"""Types of the parts that hold images, sound and documents."""
+
+_MARKS = {kinds: tuple(b'"%s"' % kind.encode() for kind in sorted(kinds)) for kinds in (IMAGES, AUDIO, FILES)}
 
 
 class Question(msgspec.Struct, frozen=True):
@@ -60,16 +65,25 @@ def last_question(document: Document, dialect_name: str) -> Question:
 
 def shows_images(document: Document, dialect_name: str) -> bool:
     """Tell whether any turn or tool result holds an image, wherever its bytes are."""
+    return shows(document, dialect_name, IMAGES)
+
+
+def shows(document: Document, dialect_name: str, kinds: frozenset[str]) -> bool:
+    """Tell whether any turn or tool result holds a part of `kinds`: `IMAGES`, `AUDIO` or `FILES`."""
     field = TURN_FIELDS.get(dialect_name)
     raw = None if field is None else document.get(field)
-    if field is None or raw is None or not any(mark in raw for mark in _IMAGE_MARKS):
+    marks = _MARKS[kinds]
+    if field is None or raw is None or not _names_any(raw, marks):
         return False
     # Only the turns that name a kind are decoded: the words may as well stand in a text or in arguments.
     return any(
-        _holds_image(decode(turn))
-        for turn in document.elements(field) or ()
-        if any(mark in turn for mark in _IMAGE_MARKS)
+        _holds(decode(turn), kinds) for turn in document.elements(field) or () if _names_any(turn, marks)
     )
+
+
+def _names_any(raw: bytes, marks: tuple[bytes, ...]) -> bool:
+    plain = with_plain_letters(raw)
+    return any(mark in plain for mark in marks)
 
 
 def _text(content: object) -> str:
@@ -81,15 +95,14 @@ def _text(content: object) -> str:
     return "\n".join(text for text in texts if isinstance(text, str))
 
 
-def _holds_image(turn: object) -> bool:
+def _holds(turn: object, kinds: frozenset[str]) -> bool:
     if not isinstance(turn, dict):
         return False
     for part in (turn.get("content"), turn.get("output")):
         for inner in part if isinstance(part, list) else (part,):
-            if not isinstance(inner, dict):
+            kind = inner.get("type") if isinstance(inner, dict) else None
+            if not isinstance(kind, str):
                 continue
-            if inner.get("type") in _IMAGE_KINDS:
-                return True
-            if inner.get("type") == "tool_result" and _holds_image(inner):
+            if kind in kinds or (kind == "tool_result" and _holds(inner, kinds)):
                 return True
     return False

@@ -39,6 +39,11 @@ REASONING_SWITCHES = frozenset(
     {"reasoning_effort", "reasoning", "thinking", "enable_thinking", "chat_template_kwargs"}
 )
 _EFFORTS_WITHOUT = frozenset({"none", "minimal"})
+_EFFORTS_WITH = frozenset({"low", "medium", "high", "xhigh", "max"})
+_THINKING = {"enabled": True, "adaptive": True, "auto": True, "disabled": False}
+
+# They answer 400 to every word about reasoning, so that none of them makes them reason.
+_PLAIN_OPENAI = ("gpt-3.5", "gpt-35", "gpt-4", "chatgpt-", *_NOT_REASONING)
 
 
 @lru_cache(maxsize=512)
@@ -56,34 +61,60 @@ def is_reasoning_model(model: str) -> bool:
     return name.startswith(OPENAI_REASONING + OTHER_REASONING) or any(word in name for word in _SAYS_SO)
 
 
+@lru_cache(maxsize=512)
+def is_plain_openai(model: str) -> bool:
+    """Tell whether a model is one of OpenAI's that never reason, whatever a request says."""
+    return _bare(model).startswith(_PLAIN_OPENAI)
+
+
+def will_reason(document: Document, model: str) -> bool:
+    """Tell whether output tokens will be spent on reasoning: what the request says, else its model."""
+    if is_plain_openai(model):
+        return False
+    asked = asks_for_reasoning(document)
+    return is_reasoning_model(model) if asked is None else asked
+
+
 def asks_for_reasoning(document: Document) -> bool | None:
     """Return whether a request itself switches reasoning on or off; `None` when it says nothing.
+
+    Values that no API knows say nothing.
 
     Read are `reasoning_effort` (OpenAI), `reasoning` (Responses, OpenRouter), `thinking` (Anthropic, GLM,
     DeepSeek), `enable_thinking` (Qwen) and `chat_template_kwargs.enable_thinking` (vLLM).
     """
     if not document.has_any(REASONING_SWITCHES):
         return None
-    effort = document.value("reasoning_effort")
-    if isinstance(effort, str):
-        return effort not in _EFFORTS_WITHOUT
+    asked = _effort(document.value("reasoning_effort"))
+    if asked is not None:
+        return asked
     reasoning = document.value("reasoning")
     if isinstance(reasoning, dict):
-        effort, enabled = reasoning.get("effort"), reasoning.get("enabled")
-        if isinstance(effort, str):
-            return effort not in _EFFORTS_WITHOUT
+        asked, enabled, tokens = (
+            _effort(reasoning.get("effort")),
+            reasoning.get("enabled"),
+            reasoning.get("max_tokens"),
+        )
+        if asked is not None:
+            return asked
         if isinstance(enabled, bool):
             return enabled
-        if "max_tokens" in reasoning:
+        if isinstance(tokens, int) and tokens > 0 and not isinstance(tokens, bool):
             return True
     thinking = document.value("thinking")
     kind = thinking.get("type") if isinstance(thinking, dict) else None
-    if isinstance(kind, str):
-        return kind != "disabled"
+    if isinstance(kind, str) and kind in _THINKING:
+        return _THINKING[kind]
     for switch in (document.value("enable_thinking"), _template_switch(document)):
         if isinstance(switch, bool):
             return switch
     return None
+
+
+def _effort(word: object) -> bool | None:
+    if not isinstance(word, str) or word not in _EFFORTS_WITH | _EFFORTS_WITHOUT:
+        return None
+    return word in _EFFORTS_WITH
 
 
 def _template_switch(document: Document) -> object:

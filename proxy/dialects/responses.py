@@ -12,7 +12,7 @@ from proxy.core.sse import event_data, event_name
 from proxy.dialects.dialect import NOTHING, BodyFacts, EventFacts
 from proxy.dialects.openai_events import compact_json
 from proxy.dialects.plain import PlainDialect
-from proxy.dialects.reasoning_models import asks_for_reasoning, is_reasoning_model
+from proxy.dialects.reasoning_models import will_reason
 from proxy.dialects.tolerant_json import is_filled, read_struct
 from proxy.dialects.usage_counts import responses_usage
 
@@ -60,6 +60,8 @@ class ResponsesDialect(PlainDialect):
     path = "/v1/responses"
     cap_field_names: tuple[str, ...] = ("max_output_tokens",)
     caps = frozenset(cap_field_names)
+    # OpenAI answers 400 (integer_below_min_value) to less.
+    least_cap_tokens = 16
     markers: tuple[bytes, ...] = (
         b"response.completed",
         b"response.incomplete",
@@ -75,8 +77,7 @@ class ResponsesDialect(PlainDialect):
 
     def is_reasoning(self, document: Document, model: str) -> bool:
         """Tell whether output tokens will be spent on reasoning: what the request says, else its model."""
-        asked = asks_for_reasoning(document)
-        return is_reasoning_model(model) if asked is None else asked
+        return will_reason(document, model)
 
     def read_event(self, event: bytes) -> EventFacts:
         """Read one typed event. The finish reason is the status of the whole answer."""
@@ -98,7 +99,8 @@ class ResponsesDialect(PlainDialect):
         response = read_struct(_RESPONSE, raw)
         if response is None:
             return BodyFacts()
-        status = response.status if response.status in _FINISHED else None
+        said = response.status
+        status = said if isinstance(said, str) and said in _FINISHED else None
         return BodyFacts(
             usage=responses_usage(response.usage),
             finish_reason=status,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from proxy.core.document import Document
 
-# Constraints of vLLM, SGLang and llama.cpp, each with its own top-level field.
+# Constraints of vLLM, SGLang and llama.cpp, each with its own top-level field: a text, an object or a list.
 _GUIDES = (
     "guided_json",
     "guided_regex",
@@ -14,7 +14,8 @@ _GUIDES = (
     "grammar",
     "json_schema",
 )
-
+# An empty schema allows any JSON, which still has to parse.
+_SCHEMAS = frozenset({"guided_json", "json_schema"})
 
 _FORMAT_FIELDS = frozenset({"response_format", "text", "output_format", "output_config", *_GUIDES})
 _TOOL_FIELDS = frozenset({"tools", "functions"})
@@ -34,14 +35,15 @@ def wants_format(document: Document) -> bool:
     """Tell whether the caller constrains the form of the answer, tools aside.
 
     Read are `response_format` (chat), `text.format` (Responses), `output_format` and `output_config.format`
-    (Anthropic), and self-hosted servers' guides.
+    (Anthropic), and self-hosted servers' guides. Empty ones, and those of a type that none takes, constrain
+    nothing.
     """
     return document.has_any(_FORMAT_FIELDS) and (
         _is_format(document.value("response_format"))
         or _is_format(_part(document.value("text"), "format"))
         or _is_format(document.value("output_format"))
         or _is_format(_part(document.value("output_config"), "format"))
-        or any(document.get(guide) not in (None, b"null") for guide in _GUIDES)
+        or any(_guides(document, guide) for guide in _GUIDES)
     )
 
 
@@ -54,7 +56,15 @@ def may_call_tools(document: Document) -> bool:
 
 
 def _is_format(value: object) -> bool:
-    return isinstance(value, dict) and value.get("type") not in (None, "text")
+    kind = value.get("type") if isinstance(value, dict) else None
+    return isinstance(kind, str) and kind not in ("", "text")
+
+
+def _guides(document: Document, guide: str) -> bool:
+    raw = document.get(guide)
+    if raw is None or raw[:1] not in (b'"', b"{", b"["):
+        return False
+    return bool(raw.strip(b'"{}[] \t\r\n')) or (guide in _SCHEMAS and raw[:1] == b"{")
 
 
 def _part(value: object, key: str) -> object:
@@ -64,4 +74,4 @@ def _part(value: object, key: str) -> object:
 def _offers(document: Document, field: str) -> bool:
     raw = document.get(field)
     # Not decoded: tools are the largest thing in an agent's request after its messages.
-    return raw is not None and raw.startswith(b"[") and bool(raw.strip(b"[] \t\r\n"))
+    return raw is not None and raw.startswith(b"[") and raw.lstrip(b"[ \t\r\n")[:1] == b"{"

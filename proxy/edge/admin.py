@@ -1,4 +1,4 @@
-"""The admin API: probes, metrics and explain. Served by aiohttp, since nothing here is on the data path."""
+"""The admin API: probes, metrics, explain, jobs. Served by aiohttp: nothing here is on the data path."""
 
 from __future__ import annotations
 
@@ -8,11 +8,13 @@ from typing import Protocol
 from aiohttp import web
 
 from proxy.core.errors import ProxyError
+from proxy.edge.admin_jobs import add_job_routes
 from proxy.edge.decision_threads import DecisionThreads
 from proxy.edge.errors import error_body
 from proxy.edge.listener import cannot_listen, parse_listen, remove_stale_socket
 from proxy.edge.request_target import matched_path
 from proxy.explanation import explain_request
+from proxy.jobs.inspection import Inspector
 from proxy.observe.metrics import Snapshot, merge, render
 from proxy.pipeline import Pipeline, Request
 
@@ -30,6 +32,11 @@ class Observed(Protocol):
     @property
     def pipeline(self) -> Pipeline:
         """The pipeline in force."""
+        ...
+
+    @property
+    def jobs(self) -> Inspector | None:
+        """What operators see of jobs, where any are kept."""
         ...
 
     async def snapshots(self) -> list[Snapshot]:
@@ -53,6 +60,7 @@ class Admin:
         app.router.add_get("/readyz", self._readyz)
         app.router.add_get("/metrics", self._metrics)
         app.router.add_post("/explain", self._explain)
+        add_job_routes(app.router, lambda: self._observed.jobs)
         self._runner = web.AppRunner(app, access_log=None)
         await self._runner.setup()
         where = parse_listen(listen)

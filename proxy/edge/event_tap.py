@@ -14,7 +14,7 @@ from proxy.core.document import Document, DocumentError
 from proxy.core.sse import EventSplitter, event_data
 from proxy.core.usage import Usage
 from proxy.dialects.dialect import Dialect
-from proxy.dialects.marking import is_marked
+from proxy.dialects.marking import has_escaped_letters, is_marked
 
 MAX_EVENT_BYTES = 1024 * 1024
 """Longer events pass unread: memory per stream stays bounded."""
@@ -206,10 +206,11 @@ def _without_null_usage(event: bytes) -> bytes:
         return event
     try:
         # The only `"usage"` there is, in an object that has one: no other place is left for it.
-        if event.count(_USAGE_KEY) == 1 and _NULL_USAGE in data and _TOP.decode(data).usage is None:
+        is_only = event.count(_USAGE_KEY) == 1 and _NULL_USAGE in data and not has_escaped_letters(data)
+        if is_only and _TOP.decode(data).usage is None:
             return event.replace(_NULL_USAGE, b"")
         document = Document.parse(data)
-    except (msgspec.DecodeError, DocumentError, UnicodeDecodeError):
+    except (msgspec.DecodeError, DocumentError, UnicodeDecodeError, RecursionError):
         return event
     if document.get("usage") != b"null":
         return event

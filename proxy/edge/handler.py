@@ -277,6 +277,8 @@ class ExchangeHandler:
         `overload` says that there was no time to read it; it answers what then cannot be decided.
         """
         reason = "the body was not read" if overload is None else "too many bodies wait to be read"
+        if self._head.upgrade:
+            reason = "realtime is never deferred"
         try:
             decision = self._routing.pipeline.unread(self._candidates, reason)
         except ProxyError as error:

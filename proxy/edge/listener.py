@@ -9,6 +9,9 @@ import ssl
 import stat
 from collections.abc import Callable
 
+from proxy.http.limits import ServerLimits
+from proxy.settings import Settings
+
 _BACKLOG = 4096
 
 
@@ -99,3 +102,14 @@ def remove_stale_socket(path: str) -> None:
             os.unlink(path)
             return
     raise OSError(f"{path} is in use by another process")
+
+
+def server_limits(settings: Settings) -> ServerLimits:
+    """Return the limits on callers that a process is run with."""
+    return ServerLimits(
+        head_bytes=settings.head_bytes,
+        header_seconds=settings.header_seconds,
+        body_seconds=settings.body_seconds,
+        keep_alive=settings.keep_alive_seconds,
+        write_stall=settings.write_stall_seconds,
+    )

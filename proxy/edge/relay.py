@@ -17,9 +17,10 @@ from proxy.edge.errors import error_body, error_response
 from proxy.edge.event_tap import EventTap
 from proxy.edge.learnt import note_body, note_stream
 from proxy.edge.report import report_headers, timing_comment
-from proxy.edge.response_head import is_event_stream, is_json, is_plain
+from proxy.edge.response_head import is_event_stream, is_json, is_plain, own_head
 from proxy.http.deadlines import NEVER, Deadlines
 from proxy.http.head import ResponseHead
+from proxy.lanes.take_back import ORIGINAL
 from proxy.pipeline import Decision
 from proxy.policy.model import HeaderLevel
 
@@ -29,12 +30,9 @@ MAX_HELD_BYTES = 256 * 1024
 AFTER_LAST_EVENT_SECONDS = 1.0
 """How long an upstream may take to end its answer after the terminal event."""
 
+_ASKING = frozenset({"stream_options", ORIGINAL})
 _HEARTBEAT = b": keep-alive\n\n"
 _WHITESPACE = b" "
-_SYNTHETIC_HEAD = ResponseHead(
-    200, b"OK", [(b"content-type", b"Content-Type", b"text/event-stream; charset=utf-8")]
-)
-_SYNTHETIC_JSON_HEAD = ResponseHead(200, b"OK", [(b"content-type", b"Content-Type", b"application/json")])
 
 
 class RelayContext(Protocol):
@@ -167,7 +165,9 @@ class Relay:
         self.failed(ProxyError(UPSTREAM_CLOSED, message))
 
     def _new_tap(self, dialect: Dialect) -> EventTap:
-        return EventTap(dialect, self._decision.asks_usage, watches_ids=self._adds_comments)
+        # Where asking for usage was taken back, what comes of it is the upstream's own.
+        is_asked = self._decision.asks_usage and _ASKING.isdisjoint(self._exchange.taken_back)
+        return EventTap(dialect, is_asked, watches_ids=self._adds_comments)
 
     def flush(self) -> None:
         """Send a head that came alone."""
@@ -389,8 +389,7 @@ class Relay:
             if self._head is None:
                 is_stream = self._is_stream = self._decision.is_stream
                 report = report_headers(self._exchange, self._level, self._context.clock.monotonic(), None)
-                head = _SYNTHETIC_HEAD if is_stream else _SYNTHETIC_JSON_HEAD
-                self._answer.begin(head, report, is_stream, True)
+                self._answer.begin(own_head(is_stream), report, is_stream, True)
             else:
                 self._commit()
         # Without a tap nothing is known about where events end, unless none has come yet.

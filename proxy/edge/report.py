@@ -76,7 +76,7 @@ def _deferred_line(lane: LaneDecision, deferred: Deferred) -> str:
 
 def _token(text: str) -> str:
     """Return an RFC 9651 token, a string where it is none: a tier may be a provider's own word."""
-    return text if _TOKEN.fullmatch(text) else _string(text)
+    return text if _KEY.fullmatch(text) else _string(text)
 
 
 def _timing_lines(exchange: Exchange, now: float) -> str:
@@ -132,10 +132,8 @@ def _integer(value: int) -> str:
     return f'"{str(value)[:_LONGEST_NUMBER_CHARS]}"'
 
 
-_TOKEN = re.compile(r"[a-z*][a-z0-9_.*-]*")
 _KEY = re.compile(r"[a-z*][a-z0-9_.*-]*")
-_NO_TOKEN = re.compile(r"[a-z*][a-z0-9_.*-]*")
-_KEY = re.compile(r"[^a-z0-9_.*-]")
+_NO_KEY = re.compile(r"[^a-z0-9_.*-]")
 
 
 def _string(text: str) -> str:

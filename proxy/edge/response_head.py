@@ -5,8 +5,14 @@ from __future__ import annotations
 from proxy.http.framing import Framing
 from proxy.http.head import HOP_BY_HOP, ResponseHead, connection_options
 
-_DROPPED = HOP_BY_HOP
-_DROPPED_WITH_LENGTH = HOP_BY_HOP | {b"content-length"}
+_OWN = frozenset(
+    b"x-weir-%b" % name
+    for name in b"request-id route policy urgency lane steps tokens ttft-ms tpot-ms".split()
+)
+"""What another Weir behind this one says of itself; nobody could tell its words from ours."""
+
+_DROPPED = HOP_BY_HOP | _OWN
+_DROPPED_WITH_LENGTH = _DROPPED | {b"content-length"}
 
 
 def is_event_stream(head: ResponseHead) -> bool:
@@ -23,6 +29,12 @@ def is_json(head: ResponseHead) -> bool:
 def is_plain(head: ResponseHead) -> bool:
     """Tell whether the body is readable as it is, not compressed."""
     return head.fields.get(b"content-encoding", b"identity").lower() in (b"identity", b"")
+
+
+def own_head(is_stream: bool) -> ResponseHead:
+    """Return a head for an answer that Weir has to begin before the upstream does."""
+    media_type = b"text/event-stream; charset=utf-8" if is_stream else b"application/json"
+    return ResponseHead(200, b"OK", [(b"content-type", b"Content-Type", media_type)])
 
 
 def write_response_head(

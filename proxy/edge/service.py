@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import cast
 
 from proxy.core.clock import Clock
 from proxy.core.decision import Lane
 from proxy.core.errors import ProxyError
 from proxy.core.exchange import Exchange
+from proxy.dialects.responses import RESPONSES
 from proxy.edge.context import Deciding, Routing
 from proxy.edge.decision_threads import DecisionThreads
 from proxy.edge.errors import error_response
@@ -18,9 +20,21 @@ from proxy.edge.handler import ExchangeHandler
 from proxy.http.deadlines import Deadlines
 from proxy.http.limits import ServerLimits
 from proxy.http.server import RequestHandler, ServerConnection
+from proxy.lanes.batch.background import continues_deferred
+from proxy.lanes.batch.job_api import asks_for_jobs
 from proxy.lanes.lane import Lane as LanePort
 from proxy.observe.recorder import Recorder
+from proxy.pipeline import Decision
 from proxy.policy.model import Route
+
+
+@dataclass(frozen=True, slots=True)
+class JobLanes:
+    """What carries requests that have to do with jobs, in a process that keeps some."""
+
+    batch: LanePort
+    api: LanePort
+    parents: LanePort
 
 
 class EdgeService:
@@ -42,6 +56,7 @@ class EdgeService:
         self.limits = limits
         self.recorder = recorder
         self.lanes = lanes
+        self.jobs: JobLanes | None = None
         self.routing = routing
         self.connections: set[ServerConnection] = set()
         self.tunnels: set[asyncio.Transport] = set()
@@ -51,6 +66,18 @@ class EdgeService:
         self._in_route: dict[str, int] = {}
         self._id_prefix = os.urandom(8).hex()
         self._id_count = 0
+
+    def lane(self, decision: Decision, exchange: Exchange) -> LanePort:
+        """Return what carries a request: the lane that was decided, or who answers questions about jobs."""
+        jobs = self.jobs
+        if jobs is not None:
+            if asks_for_jobs(exchange.path):
+                return jobs.api
+            if decision.dialect is RESPONSES and continues_deferred(decision.document):
+                return jobs.parents
+            if decision.deferral is not None:
+                return jobs.batch
+        return self.lanes[decision.lane.value]
 
     def connect(self) -> ServerConnection:
         """Make the protocol of a new connection."""

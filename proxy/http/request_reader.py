@@ -18,7 +18,7 @@ from proxy.http.head import Header, RequestHead
 from proxy.http.limits import ServerLimits
 
 _REFUSED_METHODS = frozenset({b"CONNECT", b"TRACE"})
-"""A tunnel to somewhere else; and an echo of what was sent, which may be a key that the caller must not see."""
+"""A tunnel to somewhere else; and an echo of what was sent, which may be a key that is not for the caller."""
 
 
 class Incoming:

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import re
+
 import httptools
 
 from proxy.core.errors import UPSTREAM_PROTOCOL, ProxyError
 from proxy.http.head import Header, ResponseHead
 from proxy.http.limits import ClientLimits
+
+_LEAST_STATUS = 100
+_CONTROL = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]")
+"""What no reason phrase may hold (RFC 9112 section 4), and llhttp lets pass."""
 
 
 class ResponseReader:
@@ -99,16 +105,19 @@ class ResponseReader:
         status = parser.get_status_code()
         if 100 <= status < 200 and status != 101:
             return  # counted with the head that follows, so that interim responses are bounded, too
+        if status < _LEAST_STATUS:
+            raise _malformed(f"status {status:03}")
         self._has_advanced = True
-        head = ResponseHead(status, self._reason, headers, parser.should_keep_alive())
-        if b"transfer-encoding" in head.fields:
-            _refuse_other_codings(head)
+        # The phrase is for people; a caller's parser could choke on what it must not hold.
+        reason = self._reason if _CONTROL.search(self._reason) is None else b""
+        head = ResponseHead(status, reason, headers, parser.should_keep_alive())
+        is_coded = b"transfer-encoding" in head.fields and _is_chunked(head)
         self.head = head
         if not self.expects_body or status in (101, 204, 304):
             # httptools cannot be told that no body follows whatever the headers say: a fresh parser is.
             self.is_ended = True
             self._parser = httptools.HttpResponseParser(self)
-        elif b"content-length" not in head.fields and b"transfer-encoding" not in head.fields:
+        elif b"content-length" not in head.fields and not is_coded:
             self.until_close = True
 
     def _is_too_large(self, headers: list[Header]) -> bool:
@@ -135,11 +144,17 @@ class ResponseReader:
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
-def _refuse_other_codings(head: ResponseHead) -> None:
-    """Refuse a transfer coding that nobody asked for: the caller would get it without being told."""
+def _is_chunked(head: ResponseHead) -> bool:
+    """Tell chunked from `identity`, which older servers write for none at all.
+
+    Refuses a transfer coding that nobody asked for: the caller would get it without being told.
+    """
     codings = [value.lower() for name, _, value in head.headers if name == b"transfer-encoding"]
+    if codings == [b"identity"]:
+        return False
     if codings != [b"chunked"]:
         raise _malformed("a transfer coding other than chunked")
+    return True
 
 
 def _malformed(problem: str) -> ProxyError:

@@ -27,6 +27,9 @@ _MAX_STALE_RESENDS = 1
 _MAX_CERTAIN_RESENDS = 5
 """After a close that the request is known not to have outrun."""
 _BACKOFF_SECONDS = 0.5
+_REQUEST_TIMEOUT = 408
+_CROSSING_SECONDS = 1.0
+"""How long two messages in opposite directions may take to cross."""
 
 
 class StreamLane:
@@ -238,6 +241,11 @@ class StreamCall:
         connection = self._connection
         if connection is None:
             return
+        if self._is_goodbye(head, connection):
+            self._connection = None
+            connection.cancel()
+            self._resend_stale()
+            return
         if self._may_retry_status(head):
             self._retry_later(self._delay_seconds(_retry_after_seconds(head)))
             return
@@ -246,6 +254,16 @@ class StreamCall:
             self._refusal_head = head
             return
         self._relay(head)
+
+    def _is_goodbye(self, head: ResponseHead, connection: ClientConnection) -> bool:
+        """Tell whether an answer is about the silence before the request, which it has crossed on its way.
+
+        Some servers say 408 to a connection that they close for being idle.
+        """
+        if head.status != _REQUEST_TIMEOUT or head.keep_alive or not connection.is_reused:
+            return False
+        since_seconds = self._lane.clock.monotonic() - self._exchange.sent_at
+        return self._may_resend_stale(_MAX_STALE_RESENDS) and since_seconds < _CROSSING_SECONDS
 
     def _may_take_back(self) -> bool:
         rewrite = self._outgoing.rewrite
@@ -306,10 +324,8 @@ class StreamCall:
             return
         is_stale = error.retryable and error.kind is UPSTREAM_CLOSED
         most = _MAX_CERTAIN_RESENDS if error.never_arrived else _MAX_STALE_RESENDS
-        if is_stale and self._body is not None and self._stale_resends < most:
-            self._stale_resends += 1
-            self._exchange.retries += 1
-            self.start()
+        if is_stale and self._may_resend_stale(most):
+            self._resend_stale()
         elif (
             error.retryable
             and self._body is not None
@@ -320,6 +336,14 @@ class StreamCall:
         else:
             self._phase = _Phase.OVER
             self._reply.failed(error)
+
+    def _may_resend_stale(self, most: int) -> bool:
+        return self._body is not None and self._stale_resends < most
+
+    def _resend_stale(self) -> None:
+        self._stale_resends += 1
+        self._exchange.retries += 1
+        self.start()
 
     def upstream_writable(self, is_writable: bool) -> None:
         """Pass backpressure on a streamed body to the edge."""

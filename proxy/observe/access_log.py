@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import sys
 import threading
 from typing import Any
 
@@ -120,3 +121,12 @@ def _word(value: object) -> str:
     text = ",".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)
     # JSON's escapes keep a caller's line breaks and quotes from looking like other words or lines.
     return json.dumps(text, ensure_ascii=False) if _NEEDS_QUOTES.search(text) else text
+
+
+def open_log(destination: str) -> int | None:
+    """Return where to write for a path, `-` (standard output) or `off`. Raises OSError."""
+    if destination == "off":
+        return None
+    if destination == "-":
+        return sys.stdout.fileno()
+    return os.open(destination, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)

@@ -188,6 +188,65 @@ LOOP_LAG = Metric(
     (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.5, 1.0),
 )
 
+JOBS = Metric("weir_jobs", Kind.GAUGE, ("state",), "Jobs in the store, by state.")
+JOB_AGE = Metric(
+    "weir_job_oldest_age_seconds", Kind.GAUGE, ("state",), "Age of the oldest job in each state that has any."
+)
+JOB_BATCHES = Metric("weir_job_batches", Kind.GAUGE, ("state",), "Batches in the store, by state.")
+JOB_STORE_DOWN = Metric(
+    "weir_job_store_unavailable",
+    Kind.GAUGE,
+    (),
+    "1 while the job store does not answer and nothing is deferred.",
+)
+JOBS_HELD = Metric(
+    "weir_job_callers_held", Kind.GAUGE, (), "Callers that are held for the answers of their jobs."
+)
+JOBS_ENDED = Metric(
+    "weir_jobs_ended_total", Kind.COUNTER, ("route", "tier", "ended_as"), "Jobs that ended, by how."
+)
+JOB_MARGIN = Metric(
+    "weir_job_deadline_margin_seconds",
+    Kind.HISTOGRAM,
+    ("tier",),
+    "How long before its deadline a job ended; what came after it is in the first bucket.",
+    (0.0, 1.0, 5.0, 15.0, 60.0, 300.0, 900.0, 3600.0, 14400.0, 43200.0, 86400.0),
+)
+JOB_RESCUES = Metric(
+    "weir_job_rescues_total", Kind.COUNTER, ("route", "tier"), "Direct calls for jobs whose tier was late."
+)
+JOB_BATCH_SIZE = Metric(
+    "weir_job_batch_size",
+    Kind.HISTOGRAM,
+    ("upstream",),
+    "Jobs in one batch that a provider accepted.",
+    (1.0, 2.0, 5.0, 10.0, 50.0, 100.0, 500.0, 1000.0, 5000.0, 10000.0, 50000.0),
+)
+JOB_EXECUTIONS = Metric(
+    "weir_job_executions_total",
+    Kind.COUNTER,
+    ("route", "tier", "kind"),
+    "Executions of jobs that were booked, by the tier that the provider used and by what became of them.",
+)
+JOB_USD = Metric(
+    "weir_job_usd_total", Kind.COUNTER, ("route", "tier"), "US dollars paid for jobs, where prices are known."
+)
+JOB_STANDARD_USD = Metric(
+    "weir_job_standard_usd_total",
+    Kind.COUNTER,
+    ("route",),
+    "US dollars that the answers of jobs would have cost without deferring.",
+)
+JOB_TROUBLE = Metric(
+    "weir_job_trouble_total",
+    Kind.COUNTER,
+    ("kind", "upstream"),
+    "What went wrong with deferred work and was dealt with.",
+)
+
+SHARED: frozenset[str] = frozenset(metric.name for metric in (JOBS, JOB_AGE, JOB_BATCHES))
+"""Gauges of something that all processes look at: the largest counts, not the sum."""
+
 METRICS: tuple[Metric, ...] = (
     REQUESTS,
     ERRORS,
@@ -218,4 +277,17 @@ METRICS: tuple[Metric, ...] = (
     POLICY,
     POLICY_BAD,
     LOOP_LAG,
+    JOBS,
+    JOB_AGE,
+    JOB_BATCHES,
+    JOB_STORE_DOWN,
+    JOBS_HELD,
+    JOBS_ENDED,
+    JOB_MARGIN,
+    JOB_RESCUES,
+    JOB_BATCH_SIZE,
+    JOB_EXECUTIONS,
+    JOB_USD,
+    JOB_STANDARD_USD,
+    JOB_TROUBLE,
 )

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator
+from operator import add
 
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.registry import Collector
 
-from proxy.observe.catalogue import METRICS, Kind, Metric
+from proxy.observe.catalogue import METRICS, SHARED, Kind, Metric
 
 Labels = tuple[str, ...]
 OTHER = "other"
@@ -84,15 +85,22 @@ def merge(snapshots: Iterable[Snapshot]) -> Snapshot:
             into = merged.setdefault(name, {})
             for labels, cell in series:
                 known = into.get(tuple(labels))
+                join = max if name in SHARED else add
                 into[tuple(labels)] = (
-                    cell if known is None else [a + b for a, b in zip(known, cell, strict=True)]
+                    cell if known is None else [join(a, b) for a, b in zip(known, cell, strict=True)]
                 )
-    for name in ("weir_policy_info", "weir_policy_rejected"):
+    for name in ("weir_policy_info", "weir_policy_rejected", "weir_job_store_unavailable"):
         for cell in merged.get(name, {}).values():
             cell[0] = min(1.0, cell[0])
     return {
         name: [(list(labels), cell) for labels, cell in series.items()] for name, series in merged.items()
     }
+
+
+def counted(snapshot: Snapshot) -> Snapshot:
+    """Return what of a snapshot only ever grows: what outlasts the process that counted it."""
+    gauges = {metric.name for metric in METRICS if metric.kind is Kind.GAUGE}
+    return {name: series for name, series in snapshot.items() if name not in gauges}
 
 
 def render(snapshot: Snapshot) -> bytes:

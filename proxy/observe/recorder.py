@@ -104,14 +104,17 @@ class Recorder:
         observe_into(series.overhead, m.OVERHEAD.bounds, exchange.overhead_seconds)
         for cell in series.decision_cells(lane, exchange.steps):
             cell[0] += 1
-        if exchange.usage is not None:
+        pooled = exchange.pooled
+        # Everyone who shares a call is told its whole usage, and one of them is billed.
+        is_billed = pooled is None or pooled.is_leader or pooled.strategy is not Strategy.SHARE
+        if exchange.usage is not None and is_billed:
             self._count_usage(exchange, exchange.usage, series, model)
         if exchange.tokens_before is not None:
             self._count_savings(exchange)
         if exchange.is_stream:
             self._count_stream(exchange, (exchange.route, model))
-        if exchange.pooled is not None:
-            self._count_pooled(exchange, exchange.pooled)
+        if pooled is not None:
+            self._count_pooled(exchange, pooled)
         if exchange.error or exchange.queue_seconds or exchange.retries:
             self._count_trouble(exchange)
 

@@ -30,8 +30,6 @@ _ESCAPE = re.compile(r"\\[nrt]")
 _SOON_ONLY = frozenset({Strategy.WARM, Strategy.PACE})
 """What the coalesce lane does not do to interactive requests."""
 
-_NOT_CARRIED = "accepted, but this version carries everything on the stream lane"
-
 _NEEDED: Mapping[str, tuple[Callable[[Dialect], Any], str]] = {
     "cap_output": (lambda dialect: dialect.cap_field_names, "output cap"),
     "add_stop": (lambda dialect: dialect.stop_field, "stop sequences"),
@@ -171,7 +169,6 @@ def _report_lanes(route: Route, mark: Mark, path: str, findings: FindingList) ->
         problem = "has no effect: the route's requests are all interactive and never made to wait like that"
         findings.warn(mark, f"{path}.coalesce", problem)
     if route.batch is not None:
-        findings.warn(mark, f"{path}.batch", _NOT_CARRIED)
         deadline_seconds = route.urgency.deadline_seconds
         if deadline_seconds is not None and deadline_seconds < SHORTEST_HOLD_SECONDS:
             problem = f"nothing is deferred: the deadline is below {SHORTEST_HOLD_SECONDS:.0f}s"

@@ -1,8 +1,9 @@
 """Bound the output of a request: a default where the caller gave no cap, a maximum for the caps it gives.
 
 It writes into the field that the caller uses, else into the one that model and provider take, and never adds
-a second one. Only numbers are judged: `0`, `-1`, `true` and text that is no number are the upstream's to
-refuse, null is as good as absent. Finish reasons are never touched.
+a second one; a maximum holds for every name that the provider's server takes. Only numbers are judged: `true`
+and text that is no number are the upstream's to refuse, as are `0` and `-1` unless they mean "no end" there;
+null is as good as absent. Finish reasons are never touched.
 """
 
 from __future__ import annotations
@@ -11,11 +12,13 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from proxy.core.decision import StepStatus
-from proxy.core.document import Document
-from proxy.core.json_values import as_number, exceeds
+from proxy.core.document import Document, Path
+from proxy.core.json_values import as_number, exceeds, falls_below
 from proxy.dialects import ALL_CAPS
+from proxy.dialects.cap_aliases import ALIAS_FIELDS, cap_aliases, least_meant
 from proxy.dialects.reasoning_models import REASONING_SWITCHES
 from proxy.dialects.structured_output import STRUCTURED_FIELDS, wants_structured
+from proxy.dialects.unknown import UNKNOWN
 from proxy.steps.step import Outcome, Rejected, Step, StepContext, refuse_lookalikes, skipped, unchanged
 
 
@@ -68,39 +71,55 @@ def apply(document: Document, config: Config, context: StepContext) -> Outcome:
     dialect = context.dialect
     if not dialect.cap_field_names:
         return skipped(document, "this API has no output cap")
-    if config.max is not None and document.has_odd_keys():
-        for name in dialect.cap_field_names:
-            refuse_lookalikes(document, (name,))
-    is_capped = document.has_any(dialect.caps) and any(
-        _given(document, name) for name in dialect.cap_field_names
+    aliases = (
+        cap_aliases(context.provider) if document.has_any(ALIAS_FIELDS) or document.has_odd_keys() else ()
     )
-    if is_capped:
-        return unchanged(document) if config.max is None else _clamp(document, config, config.max, context)
-    return unchanged(document) if config.default is None else _add(document, config, config.default, context)
+    fields: tuple[Path, ...] = (*((name,) for name in dialect.cap_field_names), *aliases)
+    clamped = unchanged(document)
+    if config.max is not None:
+        for path in fields:
+            refuse_lookalikes(document, path)
+        if document.has_any(dialect.caps) or aliases:
+            clamped = _clamp(document, config, config.max, context, fields)
+    # Of an alias at a generic upstream nobody knows whether it is read at all: that is no cap to rely on.
+    own = fields if context.provider != "generic" else fields[: len(dialect.cap_field_names)]
+    if config.default is None or any(_given(document, path) for path in own):
+        return clamped
+    added = _add(clamped.document, config, config.default, context)
+    if clamped.status is not StepStatus.APPLIED:
+        return added
+    detail = (*clamped.detail, *added.detail)
+    return Outcome(added.document, StepStatus.APPLIED, added.reason, detail, added.added)
 
 
-def _given(document: Document, name: str) -> bool:
-    value = document.get(name)
-    if value is None:
-        return False
+def _given(document: Document, path: Path) -> bool:
     # Only a duplicated key can hide a cap behind a null.
-    return value != b"null" or any(other != b"null" for other in document.every(name))
+    return any(value != b"null" for value in document.every_path(path))
 
 
-def _clamp(document: Document, config: Config, limit: int, context: StepContext) -> Outcome:
+def _clamp(
+    document: Document, config: Config, limit: int, context: StepContext, fields: tuple[Path, ...]
+) -> Outcome:
     if config.floor_reasoning is not None and context.dialect.is_reasoning(document, context.model):
         limit = max(limit, config.floor_reasoning)
+    limit = max(limit, context.dialect.least_cap_tokens)
+    least = least_meant(context.provider)
     edited = document
     detail: list[tuple[str, str | int]] = []
-    for name in context.dialect.cap_field_names:
-        values = [value for value in document.every(name) if value != b"null"]
-        above = [value for value in values if exceeds(value, limit)]
+    for path in fields:
+        values = [value for value in document.every_path(path) if value != b"null"]
+        above = [
+            value
+            for value in values
+            if exceeds(value, limit) or (least is not None and falls_below(value, least))
+        ]
         if not above:
             continue
+        name = ".".join(map(str, path))
         if config.on_exceed == "reject":
             raise Rejected(f"{name} is above this route's limit of {limit}", name)
         # Duplicates become what the last of them says, if that is allowed.
-        edited = edited.set(name, b"%d" % limit if values[-1] in above else values[-1])
+        edited = edited.set_path(path, b"%d" % limit if values[-1] in above else values[-1])
         detail = [("capped", limit)]
         asked = as_number(above[-1])
         if isinstance(asked, int):
@@ -112,12 +131,15 @@ def _clamp(document: Document, config: Config, limit: int, context: StepContext)
 
 def _add(document: Document, config: Config, default: int, context: StepContext) -> Outcome:
     dialect = context.dialect
+    if dialect.name == UNKNOWN.name:
+        return skipped(document, "unknown API shape")
     if not config.default_for_structured and wants_structured(document):
         return skipped(document, "no default for tools or structured output")
     if dialect.is_reasoning(document, context.model):
         if config.floor_reasoning is None:
             return skipped(document, "no default for a reasoning model without floor_reasoning")
         default = max(default, config.floor_reasoning)
+    default = max(default, dialect.least_cap_tokens)
     name = dialect.cap_field(document, context.model, context.provider)
     if name is None:
         return skipped(document, "prediction allows no cap")
@@ -133,7 +155,7 @@ def _add(document: Document, config: Config, default: int, context: StepContext)
     return Outcome(edited, StepStatus.APPLIED, detail=(("set", default),), added=added)
 
 
-_READS = ALL_CAPS | STRUCTURED_FIELDS | REASONING_SWITCHES | {"prediction"}
+_READS = ALL_CAPS | ALIAS_FIELDS | STRUCTURED_FIELDS | REASONING_SWITCHES | {"prediction"}
 
 STEP = Step(
     "cap_output",

@@ -44,6 +44,14 @@ _UNSUPPORTED = (
     b"no such",
 )
 
+_CONDITIONAL = re.compile(
+    rb"\b(?:when|if|unless|while|both|together|combin\w*|conjunction|simultaneous\w*|mutually|alongside)\b"
+    rb"|\b(?:at the same time|along with)\b"
+    rb"|\bwith(?:out)?\s+(?:the\s+|parameters?\s+|options?\s+)*"
+    rb"(?:\\?[\"'`]|[a-z]+_[a-z_]+|(?:tools?|stream\w*|functions?|reasoning|thinking|logprobs|json)\b)"
+)
+"""What is refused in company of something else only, in lower case; `with this model` is no company."""
+
 
 class Refusals:
     """Refused parameters by upstream and model. May be read in other threads than the one that learns."""
@@ -110,12 +118,13 @@ def refused_param(
 
 
 def is_unsupported(body: bytes, coding: bytes = b"") -> bool:
-    """Tell whether a refusal says that a parameter is not taken at all, rather than that its value is wrong.
+    """Tell whether a refusal says that a parameter is not taken at all.
 
-    Only the former may be remembered: a cap too large for one prompt is right for the next.
+    Only that may be remembered: a cap too large for one prompt is right for the next, and what does not go
+    together with something else goes alone.
     """
     text = _plain(body, coding).lower()
-    return any(word in text for word in _UNSUPPORTED)
+    return any(word in text for word in _UNSUPPORTED) and _CONDITIONAL.search(text) is None
 
 
 def _of_path(path: Sequence[object], added: frozenset[str], inner: frozenset[str]) -> str | None:

@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import json
+import threading
+import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from proxy.core.sse import EventSplitter
+from proxy.dialects import dialect_for_path
+from proxy.dialects.assembled_answer import assembler
 from proxy.sim.scenario import Scenario, Timing
 from tests.support.raw_client import RawAnswer, RawClient
+from tests.support.raw_upstream import Call, RawUpstream
 from tests.support.weir import RunningWeir, weir
 from tests.unit.sim.running import Sim, running
 
@@ -88,6 +95,41 @@ def test_fifty_identical_chats_half_of_them_streamed_are_one_execution(
         assert "strategy=share" in str(answers[0].header("x-weir-lane"))
 
 
+@pytest.mark.parametrize("is_first_streamed", [True, False])
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/v1/completions", {"model": "gpt-3.5-turbo-instruct", "prompt": "Why rivers?", "seed": 1}),
+        ("/v1/responses", {"model": "gpt-4o", "input": "Why rivers?", "temperature": 0}),
+        ("/v1/messages", {**QUESTION, "model": "claude-sonnet-5-5", "max_tokens": 30}),
+    ],
+)
+def test_other_apis_share_in_both_forms(
+    tmp_path: Path, path: str, body: dict[str, Any], is_first_streamed: bool
+) -> None:
+    headers = [*AUTHORIZATION, ("anthropic-version", "2023-06-01")]
+    dialect = dialect_for_path(path)
+    assert dialect is not None
+    with pooling(tmp_path) as (proxy, sim):
+        bodies = [{**body, "stream": True} if n % 2 != is_first_streamed else body for n in range(6)]
+        answers = [client.read_answer() for client in [send(proxy, each, path, headers) for each in bodies]]
+        assert sim.stats()["executions_total"] == 1
+        assert {answer.status for answer in answers} == {200}
+        whole = {answer.body for answer in answers if answer.body.startswith(b"{")}
+        streamed = {answer.body for answer in answers if not answer.body.startswith(b"{")}
+        assert (len(whole), len(streamed)) == (1, 1)
+        value = assembler(dialect.name)
+        assert value is not None
+        for event in EventSplitter().feed(streamed.pop()):
+            value.take(event)
+        put_together, direct = json.loads(value.body() or b"null"), json.loads(whole.pop())
+        if path == "/v1/completions":
+            # Its stream tells usage only when asked.
+            del direct["usage"]
+        assert put_together == direct
+        assert len({record["tokens_out"] for record in proxy.log(6)}) == 1
+
+
 def test_callers_with_other_credentials_share_nothing(tmp_path: Path) -> None:
     with pooling(tmp_path) as (proxy, sim):
         people = (
@@ -137,6 +179,43 @@ def test_the_last_caller_to_leave_ends_the_call(tmp_path: Path) -> None:
         stats = sim.stats_when(lambda stats: sum(stats["disconnects"].values()) > 0)
         assert sum(stats["disconnects"].values()) == 1
         assert stats["executions_total"] == 1
+
+
+EVENT = (
+    b"data: " + json.dumps({"choices": [{"index": 0, "delta": {"content": "x" * 8000}}]}).encode() + b"\n\n"
+)
+
+
+def test_a_slow_reader_holds_nobody_back_and_is_let_go(tmp_path: Path) -> None:
+    events = 2_000
+    have_joined = threading.Event()
+
+    def script(call: Call) -> None:
+        call.stream_head()
+        assert have_joined.wait(5)
+        for _ in range(events):
+            call.chunk(EVENT)
+        call.chunk(b"data: [DONE]\n\n")
+        call.end_chunks()
+
+    with RawUpstream(script) as upstream, weir(tmp_path, None, POLICY % (upstream.url, "")) as proxy:
+        body = json.dumps({**QUESTION, "stream": True}).encode()
+        slow = proxy.client(receive_buffer_bytes=4096)
+        slow.send_request("POST", CHAT, body, AUTHORIZATION)
+        upstream.wait_for_calls(1)
+        quick = [send(proxy, {**QUESTION, "stream": True}) for _ in range(3)]
+        while proxy.metric("weir_in_flight") < 4:
+            time.sleep(0.01)
+        have_joined.set()
+        with ThreadPoolExecutor(len(quick)) as readers:
+            bodies = list(readers.map(lambda client: client.read_answer().body, quick))
+        assert {len(each) for each in bodies} == {events * len(EVENT) + len(b"data: [DONE]\n\n")}
+        assert len(upstream.calls) == 1
+        answer = slow.read_answer()
+        assert not answer.is_whole
+        assert b"slow_reader" in answer.body[-400:]
+        assert len(answer.body) < events * len(EVENT)
+        assert sorted(record["error"] or "" for record in proxy.log(4)) == ["", "", "", "slow_reader"]
 
 
 def test_a_refusal_reaches_each_caller_once_and_is_not_asked_for_again(tmp_path: Path) -> None:

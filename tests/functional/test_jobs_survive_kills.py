@@ -46,7 +46,9 @@ QUOTA = Case(replace(FAST, batches=replace(FAST.batches, enqueued_tokens=25)), j
 REFUSED = Case(replace(FAST, faults=(_at("/v1/batches", batch_refuse="invalid_request"),)))
 NO_BATCHES = Case(replace(FAST, faults=(_at("/v1/files", status=405, first=None),)))
 LATE = Case(
-    replace(FAST, batches=replace(FAST.batches, turnaround_seconds=30.0)), 2, (("seconds", 5.0), ("due_in", 0.4))
+    replace(FAST, batches=replace(FAST.batches, turnaround_seconds=30.0)),
+    2,
+    (("seconds", 5.0), ("due_in", 0.4)),
 )
 DIRECT = Case(fields=(("tier", JobTier.DIRECT),), jobs=2)
 FLEX = Case(fields=(("tier", JobTier.FLEX),), jobs=2)
@@ -57,7 +59,7 @@ WRONG = Case(
     may_fail=True,
 )
 DOWN = Case(
-    replace(FAST, faults=(_at(CALL, status=503, first=None),)),
+    replace(FAST, faults=(_at(CALL, cut_before=True, first=None),)),
     2,
     (("tier", JobTier.DIRECT), ("seconds", 1.0)),
     may_fail=True,
@@ -122,7 +124,9 @@ def valkey() -> Iterator[Callable[[], RedisServer]]:
 
 @pytest.mark.parametrize("kind", ["sqlite", "valkey"])
 @pytest.mark.parametrize("when", ["before", "after"])
-@pytest.mark.parametrize(("step", "case"), STEPS, ids=[f"{step}-{number}" for number, (step, _) in enumerate(STEPS)])
+@pytest.mark.parametrize(
+    ("step", "case"), STEPS, ids=[f"{step}-{number}" for number, (step, _) in enumerate(STEPS)]
+)
 def test_another_worker_ends_every_job_once(
     kind: str,
     when: str,

@@ -29,10 +29,21 @@ from proxy.core.decision import StepReport
 from proxy.core.errors import ProxyError
 from proxy.explanation import explain_request, sent_body
 from proxy.pipeline import Decision, Pipeline, Request
+from proxy.lanes.batch.deferring import Deferring
+from proxy.lanes.batch.pace import Pace
 from proxy.policy.builtin import PLACEHOLDER
 from proxy.policy.lane import LaneCapabilities
 from proxy.policy.load import load
 from proxy.tokens.fixed import FixedCounter
+from proxy.upstream.providers.prices import PriceTable, load_prices
+
+PRICES = load_prices()
+
+
+def deferring_with(prices: PriceTable, keeps_credentials: bool = False) -> Deferring:
+    """Return what decides about deferring in a process whose store is up and has seen nothing yet."""
+    return Deferring(prices, prices, Pace(prices), keeps_credentials, lambda: True)
+
 
 CASES = Path(__file__).resolve().parent
 KEYS = ("name", "policy", "method", "path", "headers", "encoding", "request", "lanes", "refused", "expect")
@@ -105,6 +116,7 @@ def run_case(case: GoldenCase, folder: Path) -> dict[str, Any]:
         ManualClock(),
         LaneCapabilities(coalesce="coalesce" in case.lanes, batch="batch" in case.lanes),
         refusals=lambda upstream, model: case.refused,
+        deferring=deferring_with(PRICES),
     )
     request = Request(case.method, case.path, case.headers.get, case.body)
     explained = json.loads(explain_request(pipeline, request))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -13,7 +14,7 @@ import pytest
 
 from tests.support.chat import ANSWER, chat_policy
 from tests.support.raw_upstream import Call, RawUpstream
-from tests.support.weir_process import ROOT, weir_process
+from tests.support.weir_process import ROOT, WeirProcess, weir_process
 
 DEADLINE_SECONDS = 15.0
 WORKERS = pytest.mark.parametrize("workers", ["1", "2"])
@@ -61,3 +62,76 @@ def test_a_hangup_while_starting_is_remembered(tmp_path: Path, workers: str, del
             process.kill()
     assert "listening" in line
     assert process.returncode == 0
+
+
+def test_two_processes_with_workers_do_not_share_a_port(tmp_path: Path) -> None:
+    with (
+        RawUpstream(answer) as upstream,
+        weir_process(tmp_path, upstream.url, "--workers", "2") as process,
+    ):
+        host, port = process.address
+        second = subprocess.run(
+            [sys.executable, "-m", "proxy.cli.main", "serve", "--listen", f"{host}:{port}"]
+            + ["--admin", "off", "--workers", "2", "--access-log", "off"],
+            env=os.environ | {"WEIR_UPSTREAM": upstream.url},
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+            timeout=DEADLINE_SECONDS,
+            check=False,
+        )
+        assert process.client().request("GET", "/v1/models").status == 200
+    assert second.returncode == 2
+    assert f"cannot listen on {host}:{port}: Address already in use" in second.stderr
+
+
+def counted(process: WeirProcess) -> float:
+    page = process.admin("/metrics").body.decode()
+    found = re.findall(r"^weir_requests_total\{.*\} (\S+)$", page, re.MULTILINE)
+    return sum(map(float, found))
+
+
+def workers_of(process: WeirProcess) -> list[int]:
+    parent = process.process.pid
+    children = Path(f"/proc/{parent}/task/{parent}/children").read_text().split()
+    return [int(child) for child in children if b"spawn_main" in Path(f"/proc/{child}/cmdline").read_bytes()]
+
+
+def test_counts_outlast_the_worker_that_counted(tmp_path: Path) -> None:
+    with (
+        RawUpstream(answer) as upstream,
+        weir_process(tmp_path, upstream.url, "--workers", "2") as process,
+    ):
+        for _ in range(20):
+            with process.client() as client:
+                assert client.request("GET", "/v1/models").status == 200
+        assert counted(process) == 20
+        for worker in workers_of(process):
+            os.kill(worker, signal.SIGKILL)
+        begin = time.monotonic()
+        while process.admin("/readyz").status != 200 or time.monotonic() - begin < 0.5:
+            assert counted(process) == 20
+            assert time.monotonic() - begin < DEADLINE_SECONDS
+            time.sleep(0.05)
+        with process.client() as client:
+            assert client.request("GET", "/v1/models").status == 200
+        assert counted(process) == 21
+
+
+def test_an_answer_that_comes_late_is_not_taken_for_a_later_one(tmp_path: Path) -> None:
+    with (
+        RawUpstream(answer) as upstream,
+        weir_process(tmp_path, upstream.url, "--workers", "2") as process,
+    ):
+        workers = workers_of(process)
+        for worker in workers:
+            os.kill(worker, signal.SIGSTOP)
+        try:
+            counted(process)  # nobody answers in time
+        finally:
+            for worker in workers:
+                os.kill(worker, signal.SIGCONT)
+        for _ in range(10):
+            with process.client() as client:
+                assert client.request("GET", "/v1/models").status == 200
+        assert counted(process) == 10

@@ -74,3 +74,69 @@ def test_a_choice_that_ends_twice_is_one_choice(
         (record,) = proxy.log(1)
     assert answer.is_whole is is_whole
     assert record["error"] == (None if is_whole else "upstream_closed")
+
+
+NULL = '"usage":null'
+KEPT = {
+    "in a choice": '{"choices":[{"index":0,"delta":{"content":"x"},"usage":null}]}',
+    "in a choice beside a real one": '{"choices":[{"x":1,"usage":null}],"usage":{"prompt_tokens":1},"c":[]}',
+    "deeply nested": '{"a":{"b":{"c":1,"usage":null}}}',
+    "in a string": '{"choices":[{"delta":{"content":",\\"usage\\":null"}}]}',
+    "under another spelling": '{"us\\u0061ge":1,"a":{"b":2,"usage":null}}',
+    "beside another spelling": '{"us\\u0061ge":null,"a":{"b":2,"usage":null},"us\\u0061ge":2}',
+    "no JSON": 'hello,"usage":null}',
+    "cut JSON": '{"a":{"b":1,"usage":null}',
+    "JSON and more": '{"a":1}{"b":1,"usage":null}',
+    "broken JSON": '{"a":,"usage":null}',
+    "an array": '[1,{"b":1,"usage":null}]',
+    "over lines": '{"a":1\ndata: ,"usage":null}',
+    "a value": '{"choices":[{}],"usage":null,"usage":{"prompt_tokens":3}}',
+}
+TRIMMED = {
+    "last": ('{"a":1,"usage":null}', '{"a":1}'),
+    "not last": ('{"a":1,"usage":null,"b":[{}]}', '{"a":1,"b":[{}]}'),
+    "first": ('{"usage":null,"a":1}', '{"a":1}'),
+    "beside one in a choice": ('{"c":[{"x":{"y":1,"usage":null}}],"usage":null}', None),
+    "beside a deep one": ('{"c":{"x":{"y":1,"usage":null}},"usage":null}', None),
+    "after one in a string": ('{"a":",\\"usage\\":null","usage":null}', '{"a":",\\"usage\\":null"}'),
+    "spaced": ('{"a":1, "usage" : null}', None),
+    "in escapes elsewhere": ('{"a":"\\u0061","usage":null}', '{"a":"\\u0061"}'),
+}
+COMMENT = ': see {"a":1,"usage":null}\n'
+
+
+def relayed(tmp_path: Path, *events: bytes) -> bytes:
+    def script(call: Call) -> None:
+        call.stream_head()
+        for event in (delta("x"), *events, finish()):
+            call.chunk(event)
+        call.end_chunks()
+
+    with served(tmp_path, script, chat_policy("usage: ask")) as (proxy, _):
+        body = proxy.client().request("POST", PATH, CHAT_STREAM).body
+    return body.removeprefix(delta("x")).removesuffix(finish())
+
+
+@pytest.mark.parametrize("before", ["", COMMENT, "event: x\n"])
+def test_a_null_usage_that_is_not_surely_the_answers_own_stays(tmp_path: Path, before: str) -> None:
+    for name, data in KEPT.items():
+        event = f"{before}data: {data}\n\n".encode()
+        assert relayed(tmp_path, event) == event, name
+
+
+def test_a_null_usage_in_a_comment_stays(tmp_path: Path) -> None:
+    for event in (f"{COMMENT}\n".encode(), f'{COMMENT}data: {{"a":1}}\n\n'.encode()):
+        assert relayed(tmp_path, event) == event
+
+
+def test_the_null_usage_of_the_answer_goes_and_nothing_else(tmp_path: Path) -> None:
+    for name, (data, expected) in TRIMMED.items():
+        event = f"data: {data}\n\n".encode()
+        got = relayed(tmp_path, event)
+        want = json.loads(data)
+        del want["usage"]
+        assert json.loads(got.removeprefix(b"data: ")) == want, name
+        if expected is not None:
+            assert got == f"data: {expected}\n\n".encode(), name
+        twice = relayed(tmp_path, event + event)
+        assert twice == got + got, name

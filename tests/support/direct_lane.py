@@ -91,8 +91,14 @@ class DirectTwin:
     clock: ManualClock
     calls: list[DirectCall] = field(default_factory=list)
     fails_with: ProxyError | None = None
+    raises: Exception | None = None
+    raises_once: bool = False
 
     def carry(self, outgoing: Outgoing, exchange: Exchange, reply: ResponseHandler) -> Call:
+        problem = self.raises
+        if problem is not None:
+            self.raises = None if self.raises_once else problem
+            raise problem
         call = DirectCall(outgoing, exchange, reply)
         self.calls.append(call)
         if self.fails_with is not None:

@@ -166,7 +166,9 @@ class Rig:
         """Return a job once it has ended."""
         ended = await self.store.wait(job.id, seconds)
         assert ended is not None
-        assert not ended.is_live, f"still {ended.state} after {seconds} s: {ended.error}, {self.watch.troubles}"
+        assert not ended.is_live, (
+            f"still {ended.state} after {seconds} s: {ended.error}, {self.watch.troubles}"
+        )
         return ended
 
     async def answer(self, job: Job) -> Answer:

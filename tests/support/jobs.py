@@ -140,14 +140,14 @@ async def accepted(bench: Bench, **fields: Any) -> Job:
     return (await bench.store.accept(new_job(bench, **fields), BODY)).job
 
 
-def group_of(job: Job) -> Group:
-    """Return the group of a job."""
-    return job.group
-
-
 def new_batch(bench: Bench, group: Group, **fields: Any) -> Batch:
     """Return a batch to pack."""
     return replace(Batch(uuid.uuid4().hex, group, bench.now), **fields)
+
+
+def new_batch_of(group: Group) -> Batch:
+    """Return a batch to pack that is due at once, whatever the time."""
+    return Batch(uuid.uuid4().hex, group, 0.0)
 
 
 async def packed(bench: Bench, count: int = 2, worker: str = "w1") -> tuple[Batch, tuple[str, ...]]:

@@ -90,9 +90,7 @@ class KillingStore:
         self._reached("after", "pack")
         return packed
 
-    async def split(
-        self, lease: Lease, parts: Sequence[tuple[Batch, Sequence[str]]]
-    ) -> tuple[Batch, ...]:
+    async def split(self, lease: Lease, parts: Sequence[tuple[Batch, Sequence[str]]]) -> tuple[Batch, ...]:
         self._reached("before", "split")
         made = await self._store.split(lease, parts)
         self._reached("after", "split")

@@ -19,6 +19,7 @@ from typing import Any
 import uvloop
 
 from proxy.app import App, load_policies
+from proxy.jobs.worker.ports import WorkerSettings
 from proxy.policy.model import PolicySet
 from proxy.settings import Settings
 from proxy.tokens.fixed import FixedCounter
@@ -107,6 +108,7 @@ def weir(
     policies: str | Path | PolicySet | None = None,
     environment: dict[str, str] | None = None,
     counter: Counter | None = None,
+    worker: WorkerSettings | None = None,
     **settings: Any,
 ) -> Iterator[RunningWeir]:
     """Serve until the block ends. `policies` is YAML, the path of a file or directory, or a whole set.
@@ -137,7 +139,7 @@ def weir(
         env = environment or {}
         try:
             loaded = policies if isinstance(policies, PolicySet) else load_policies(chosen, env)
-            app = App(chosen, env, loaded, counter or FixedCounter())
+            app = App(chosen, env, loaded, counter or FixedCounter(), worker)
             box["admin"] = await app.start_admin()
             box["url"] = await app.start()
             box["app"], box["loop"] = app, asyncio.get_running_loop()

@@ -59,6 +59,10 @@ local function is_held(lease_until, now)
   return lease_until and tonumber(lease_until) > tonumber(now)
 end
 
+local function minus(count)
+  return string.format('%d', -tonumber(count))
+end
+
 -- Takes a job out of every index that follows its progress.
 local function take_out(job)
   redis.call('ZREM', P .. 'state:' .. job.state, job.id)
@@ -73,8 +77,8 @@ local function take_out(job)
       redis.call('HDEL', P .. 'pool_bytes', pool)
       redis.call('HDEL', P .. 'pool_tokens', pool)
     else
-      redis.call('HINCRBY', P .. 'pool_bytes', pool, '-' .. job.body_bytes)
-      redis.call('HINCRBY', P .. 'pool_tokens', pool, '-' .. job.input_tokens)
+      redis.call('HINCRBY', P .. 'pool_bytes', pool, minus(job.body_bytes))
+      redis.call('HINCRBY', P .. 'pool_tokens', pool, minus(job.input_tokens))
     end
   end
   if job.batch_id then

@@ -1,8 +1,8 @@
 """What callers are told about jobs, as heads and bodies of answers. Pure.
 
-    progress   while a job waits: 202, and when to ask again
-    whole      an ended job: the provider's answer with its own status, else why there is none
-    events     a complete answer as the stream that its caller asked for
+progress   while a job waits: 202, and when to ask again
+whole      an ended job: the provider's answer with its own status, else why there is none
+events     a complete answer as the stream that its caller asked for
 """
 
 from __future__ import annotations

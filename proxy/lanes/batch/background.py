@@ -73,6 +73,11 @@ def is_own_id(value: object) -> bool:
     return isinstance(value, str) and job_id_of(value) is not None
 
 
+def continues_deferred(document: Document | None) -> bool:
+    """Tell whether a request continues a deferred response."""
+    return document is not None and is_own_id(document.value("previous_response_id"))
+
+
 def response_object(job: Job, request: bytes | None, answer: Answer | None) -> bytes:
     """Return the response as its API shows it now: with the provider's answer once there is one."""
     told = _told_answer(job, answer)

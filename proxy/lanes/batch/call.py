@@ -1,4 +1,4 @@
-"""One request on the batch lane: accepted, then a ticket, a background object, or held until it has an answer.
+"""One request on the batch lane: accepted, then a ticket, a background object, or held for its answer.
 
 Owns when the caller is told what, and the way out: whatever goes wrong before anything was promised, the
 request is sent direct.
@@ -158,9 +158,10 @@ class BatchCall:
             lane.forget(intake.job.id)
             return self._not_deferred(STORE_UNAVAILABLE)
 
-    def _not_deferred(self, reason: str) -> None:
+    def _not_deferred(self, reason: str) -> Accepted | None:
         if not self._is_gone:
             self._go_direct(reason)
+        return None
 
     async def _tell_background(self, job: Job) -> None:
         try:

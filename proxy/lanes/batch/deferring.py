@@ -15,7 +15,7 @@ from proxy.core.upstream import Upstream
 from proxy.dialects.dialect import Dialect
 from proxy.jobs.model import Delivery, JobTier
 from proxy.jobs.tiers import TierFacts, choose, offers_of
-from proxy.lanes.batch.background import is_own_id
+from proxy.lanes.batch.background import continues_deferred
 from proxy.lanes.batch.identity import has_credentials
 from proxy.lanes.batch.pace import Pace
 from proxy.lanes.batch.plan import (
@@ -26,7 +26,7 @@ from proxy.lanes.batch.plan import (
     needs_tokens,
     terms,
 )
-from proxy.policy.model import BatchPolicy
+from proxy.policy.model import BatchPolicy, KeepAlive
 from proxy.upstream.request_head import CREDENTIAL_HEADERS
 
 STORE_UNAVAILABLE = "job store unavailable"
@@ -59,6 +59,11 @@ class Candidate(msgspec.Struct, frozen=True):
         """Whether its caller needs tokens as they come."""
         return needs_tokens(self.document, self.dialect, self.is_stream, self.policy, self.delivery)
 
+    @property
+    def waits_silently(self) -> bool:
+        """Whether its caller waits on the connection and hears nothing meanwhile."""
+        is_silent = not self.is_stream and self.policy.keep_alive is KeepAlive.OFF
+        return is_silent and self.delivery is Delivery.HOLD
 
 
 class Deferring:
@@ -122,7 +127,7 @@ class Deferring:
             return "this path has no cheaper tier"
         if candidate.delivery is Delivery.BACKGROUND and asks_soonest(candidate.document):
             return "the soonest answer is asked for"
-        if is_own_id(candidate.document.value("previous_response_id")):
+        if continues_deferred(candidate.document):
             return "it continues a deferred response"
         if not self._can_keep(candidate):
             return "credentials cannot be kept without WEIR_SECRET_KEY"
@@ -131,6 +136,4 @@ class Deferring:
     def _can_keep(self, candidate: Candidate) -> bool:
         if candidate.upstream.api_key is not None or self._keeps_credentials:
             return True
-        return not has_credentials(
-            name for name in _CREDENTIAL_NAMES if candidate.header(name) is not None
-        )
+        return not has_credentials(name for name in _CREDENTIAL_NAMES if candidate.header(name) is not None)

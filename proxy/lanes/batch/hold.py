@@ -10,6 +10,7 @@ The worker makes the direct call that rescues a late job; the way out is for whe
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -59,13 +60,11 @@ class Holding(Protocol):
     store: JobStore
     clock: Clock
 
-    def is_available(self) -> bool:
-        """Whether the store is up, as far as is known."""
-        ...
+    is_available: Callable[[], bool]
+    """Whether the store is up, as far as is known."""
 
-    async def cancel(self, job_id: str) -> Job:
-        """End a job here and at the provider. Raises as `JobStore.cancel` does."""
-        ...
+    cancel: Callable[[str], Awaitable[Job]]
+    """Ends a job here and at the provider. Raises as `JobStore.cancel` does."""
 
 
 class Hold:

@@ -3,7 +3,7 @@
     owner    whoever shows the same credentials may see the job
     account  whoever pays at the provider; jobs of two never share a batch
 
-Cookies say who somebody is only where nothing else does: providers' edges set some of their own, which change.
+Cookies say who somebody is only where nothing else does: providers set some of their own, which change.
 """
 
 from __future__ import annotations

@@ -6,8 +6,8 @@
     DELETE /weir/v1/jobs/{id}                end it and erase every trace
     GET    /v1/responses/{id}                a deferred response, likewise POST …/cancel and DELETE
 
-Whoever does not show the submitter's credentials is told the same as for a job that does not exist. A response
-id that is nobody's goes to the upstream, whose business it may be.
+Whoever does not show the submitter's credentials is told the same as for a job that does not exist. A
+response id that is nobody's goes to the upstream, whose business it may be.
 """
 
 from __future__ import annotations
@@ -124,7 +124,7 @@ class JobApi:
 
     async def _job(self, method: str, is_cancel: bool, job: Job) -> Answered:
         match method, is_cancel:
-            case ("GET" | "HEAD"), False:
+            case (("GET" | "HEAD"), False):
                 return await self._show(job)
             case "POST", True:
                 return json_answer(200, orjson.dumps(job_facts(await self._cancelled(job))))
@@ -160,7 +160,7 @@ class JobApi:
 
     async def _response(self, method: str, is_cancel: bool, job: Job, head: RequestHead) -> Answered:
         match method, is_cancel:
-            case ("GET" | "HEAD"), False:
+            case (("GET" | "HEAD"), False):
                 if _query(head).get("stream", "false").lower() in ("true", "1"):
                     message = "A deferred response has no stream; get it without stream."
                     return ProxyError(JOB_NO_STREAM, message, "stream")

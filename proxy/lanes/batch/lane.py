@@ -85,7 +85,9 @@ class BatchLane:
         """Callers that are held now."""
         return len(self._calls)
 
-    async def take_in(self, deferral: Deferral, outgoing: Outgoing, exchange: Exchange, salt: bytes) -> Intake:
+    async def take_in(
+        self, deferral: Deferral, outgoing: Outgoing, exchange: Exchange, salt: bytes
+    ) -> Intake:
         """Make the job of a request. Raises `UnfitBody`."""
         submission = Submission(
             plan=deferral.plan,

@@ -1,7 +1,7 @@
 """Requests that continue a deferred response: sent once it has ended, under the provider's own id for it.
 
-The caller knows a deferred response by an id of Weir's, which no provider knows. Whoever continues one that is
-pending waits for it, within its patience; such a request is never deferred itself.
+The caller knows a deferred response by an id of Weir's, which no provider knows. Whoever continues one that
+is pending waits for it, within its patience; such a request is never deferred itself.
 """
 
 from __future__ import annotations

@@ -100,13 +100,14 @@ def terms(
     deadline_seconds: float | None,
     patience_seconds: float,
 ) -> Terms:
-    """Return what a request allows. A held caller without signs of life has to be answered in its patience."""
+    """Return what a request allows: a held caller that hears nothing has to be answered in its patience."""
     if delivery is not Delivery.HOLD:
         window = _WINDOWS.get(_window(document) or "", DEFAULT_DEADLINE_SECONDS)
         asked = window if deadline_seconds is None else deadline_seconds
         return Terms(delivery, min(asked, window), None)
     if is_stream or policy.keep_alive is KeepAlive.WHITESPACE:
-        seconds = min(patience_seconds if deadline_seconds is None else deadline_seconds, LONGEST_HOLD_SECONDS)
+        asked = patience_seconds if deadline_seconds is None else deadline_seconds
+        seconds = min(asked, LONGEST_HOLD_SECONDS)
         return Terms(delivery, seconds, seconds + _LEAST_MARGIN_SECONDS)
     margin = max(_LEAST_MARGIN_SECONDS, _MARGIN_SHARE * patience_seconds)
     # Answered a moment before the caller gives up, whatever happens; the job's deadline comes before that.

@@ -107,7 +107,7 @@ class AnswerCall:
                 self._send(self._outgoing)
             case head, body:
                 self._reply.head_received(head)
-                self._exchange.upstream_status = 0
+                self._exchange.upstream, self._exchange.upstream_status = "", 0
                 if body:
                     self._reply.body_received(body)
                 self._reply.response_ended()

@@ -59,7 +59,13 @@ class SampledCall:
         """Send the call."""
         for member in self._members:
             member.holder = self
-        call = self._asking.direct.carry(self._outgoing(), self._exchange, self)
+        try:
+            call = self._asking.direct.carry(self._outgoing(), self._exchange, self)
+        except Exception as problem:
+            # What plain forwarding would have served must not fail because sampling does.
+            _log.error("a call for several choices could not be sent", exc_info=problem)
+            self._undo(b"", is_lesson=False)
+            return
         if self._is_ended:
             call.cancel()
         else:
@@ -153,7 +159,7 @@ class SampledCall:
             self._account(member)
             member.answer(own_response_head(head, member.exchange.request_id, len(answer)), answer)
 
-    def _undo(self, refusal: bytes) -> None:
+    def _undo(self, refusal: bytes, is_lesson: bool = True) -> None:
         self._end()
         for member in self._members:
             self._account(member)
@@ -166,7 +172,7 @@ class SampledCall:
             self._members,
             len(self._members),
             refusal if is_refused else None,
-            lambda _: self._asking.refuses(upstream, model),
+            (lambda _: self._asking.refuses(upstream, model)) if is_lesson else None,
         ).run()
 
     def _end(self, cancels: bool = False) -> None:

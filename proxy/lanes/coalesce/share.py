@@ -50,7 +50,7 @@ class ShareCarrier:
         shared = SharedCall(self, key, pooling, form, exchange)
         self._joinable.setdefault(key, []).append(shared)
         member = shared.add(outgoing, exchange, reply, form, Serving.RAW)
-        shared.call = self._direct.carry(outgoing, shared.exchange, shared)
+        shared.start(self._direct, outgoing)
         return member
 
     def flush(self) -> None:

@@ -17,7 +17,7 @@ from proxy.dialects.dialect import Dialect
 from proxy.http.head import Header, ResponseHead
 from proxy.lanes.coalesce.share_rules import Form, Serving
 
-_MAX_PLAIN_BYTES = 64 * 1024 * 1024
+_MAX_PLAIN_BYTES = 8 * 1024 * 1024
 _INFLATED = frozenset({b"gzip", b"x-gzip", b"deflate"})
 _OF_THE_BODY = frozenset({b"content-type", b"content-length", b"content-encoding", b"etag", b"digest"})
 

@@ -18,7 +18,7 @@ from proxy.lanes.coalesce.share_exchange import adopt, exchange_for_call, has_sa
 from proxy.lanes.coalesce.share_member import Member
 from proxy.lanes.coalesce.share_rules import Form, Serving, ShareLimits, serving
 from proxy.lanes.coalesce.strategy import Waits
-from proxy.lanes.lane import Call, Outgoing, Pooling
+from proxy.lanes.lane import Call, Lane, Outgoing, Pooling
 
 _BLOCK_BYTES = 64 * 1024
 
@@ -64,7 +64,9 @@ class SharedCall:
         "_kept",
         "_kept_bytes",
         "_leader",
+        "_may_turn",
         "_members",
+        "_payer",
         "_size",
         "call",
         "dialect_name",
@@ -85,10 +87,26 @@ class SharedCall:
         self._answer = Answer(pooling.dialect, form)
         self._members: list[Member] = []
         self._leader: Member | None = None
+        self._payer: Member | None = None
         self._kept: list[bytes] | None = []
         self._kept_bytes = self._granted_bytes = 0
         self._size = 0
+        self._may_turn = True
         self._is_over = False
+
+    def start(self, direct: Lane, outgoing: Outgoing) -> None:
+        """Send the request of the first caller, which has joined."""
+        try:
+            call = direct.carry(outgoing, self.exchange, self)
+        except BaseException:
+            # The caller hears of it where it asked; nobody may wait for this call.
+            self._is_over = True
+            self._close()
+            raise
+        if self._is_over:
+            call.cancel()
+        else:
+            self.call = call
 
     # --- coming and going -----------------------------------------------------------------------------
 
@@ -110,7 +128,9 @@ class SharedCall:
             return None
         found = self._answer.serving_now(how)
         is_late = self._kept_bytes > self._host.limits.late and not self._answer.is_assembled
-        return None if found is Serving.ASSEMBLED and is_late else found
+        if (found is Serving.ASSEMBLED and is_late) or (found is not Serving.RAW and not self._may_turn):
+            return None
+        return found
 
     def add(
         self, outgoing: Outgoing, exchange: Exchange, reply: ResponseHandler, form: Form, how: Serving
@@ -121,7 +141,7 @@ class SharedCall:
         self._size += 1
         self._members.append(member)
         if self._leader is None:
-            self._leader = member
+            self._leader = self._payer = member
         self._note(member)
         head = self._answer.head
         if how is Serving.ASSEMBLED:
@@ -137,7 +157,13 @@ class SharedCall:
         """Forget a member. The last one takes the call with it."""
         if member in self._members:
             self._members.remove(member)
+        if not self._is_over:
+            self._settle(member)
         if self._members:
+            if member is self._payer and not self._is_over:
+                self._payer = self._members[0]
+                self._note(member)
+                self._note(self._payer)
             self.flow_changed()
         elif not self._is_over:
             self._is_over = True
@@ -155,16 +181,13 @@ class SharedCall:
             self.call.resume()
 
     def _close(self) -> None:
-        """Let nobody join any more."""
+        """Let nobody join any more, and keep nothing."""
         if self.is_joinable:
             self.is_joinable = False
             self._host.closed(self)
-        if not any(member.serving is Serving.EVENTS for member in self._members):
-            self._forget()
-
-    def _forget(self) -> None:
-        self._host.give_back(self._granted_bytes)
-        self._kept, self._kept_bytes, self._granted_bytes = None, 0, 0
+        if self._kept is not None:
+            self._host.give_back(self._granted_bytes)
+            self._kept, self._kept_bytes, self._granted_bytes = None, 0, 0
 
     # --- the upstream's side --------------------------------------------------------------------------
 
@@ -196,8 +219,8 @@ class SharedCall:
                 self._ask_for_room()
         if self._answer.is_assembled:
             self._answer.read(data)
-            if self._answer.size_bytes > self._host.limits.whole:
-                self._stop_keeping()
+            if self._answer.size_bytes > self._host.limits.told:
+                self._stop_turning()
         members = self._members
         # Most calls have one caller, and this is done for each event of its stream.
         for member in members if len(members) == 1 else tuple(members):
@@ -207,25 +230,24 @@ class SharedCall:
     def _ask_for_room(self) -> None:
         """Go on keeping if that is allowed, a block at a time."""
         limits = self._host.limits
+        if self._kept_bytes > limits.whole:
+            self._stop_turning()
         if self._kept_bytes > limits.kept:
             self._close()
-        if self._kept is None:
-            return
-        while self._kept_bytes > self._granted_bytes:
+        while self._kept is not None and self._kept_bytes > self._granted_bytes:
             block_bytes = min(_BLOCK_BYTES, limits.kept, limits.whole)
-            if self._kept_bytes > limits.whole or not self._host.may_keep(block_bytes):
-                self._stop_keeping()
-                return
-            self._granted_bytes += block_bytes
+            if self._host.may_keep(block_bytes):
+                self._granted_bytes += block_bytes
+            else:
+                self._stop_turning()
+                self._close()
 
-    def _stop_keeping(self) -> None:
-        """Let those go their own way who wait for an answer that is too long to be turned."""
+    def _stop_turning(self) -> None:
+        """Let those ask for themselves who wait for another form of an answer that is too long for it."""
+        self._may_turn = False
         for member in tuple(self._members):
             if member.is_open and member.serving is not Serving.RAW:
                 self._host.alone(member)
-        self._close()
-        if self._kept is not None:
-            self._forget()
 
     def flush(self) -> None:
         """Pass on that the head came alone."""
@@ -251,8 +273,6 @@ class SharedCall:
                 member.end(whole)
             else:
                 member.take_whole(*whole)
-        if self._kept is not None:
-            self._forget()
 
     def failed(self, error: ProxyError) -> None:
         """Tell every caller once; whoever waits for a form of its own may still get what came whole."""
@@ -267,8 +287,6 @@ class SharedCall:
                 member.end(error)
             else:
                 member.take_whole(*whole)
-        if self._kept is not None:
-            self._forget()
 
     def upstream_writable(self, is_writable: bool) -> None:
         """Bodies of pooled requests are whole: there is nobody to hold back."""
@@ -291,7 +309,8 @@ class SharedCall:
             # Nobody else came: what was done with its call says more.
             member.exchange.pooled = self.exchange.pooled
             return
-        is_leader = member is self._leader
+        # The call is booked on one of its callers, on another when that one leaves.
+        is_leader = member is self._payer
         member.exchange.pooled = Pooled(Strategy.SHARE, self._size, ClosedBy.IDLE, is_leader)
 
     def _head_for(self, member: Member, head: ResponseHead) -> ResponseHead:

@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Protocol
 
+from proxy.core.decision import ClosedBy, Pooled, Strategy
 from proxy.core.errors import INTERNAL, SLOW_READER, ProxyError
 from proxy.core.exchange import Exchange
 from proxy.http.client import ResponseHandler
@@ -187,7 +188,9 @@ class Member:
     def go_alone(self, direct: Lane, now: float) -> None:
         """Send this caller's own request: what the others get would not do for it."""
         self.exchange.queue_seconds += now - self.joined_at
+        self.is_settled = True
         self._close()
+        self.exchange.pooled = Pooled(Strategy.SHARE, 1, ClosedBy.IDLE, is_leader=True)
         self._own = direct.carry(self.outgoing, self.exchange, self.reply)
         if self.is_paused:
             self._own.pause()

@@ -38,14 +38,16 @@ class ShareLimits(msgspec.Struct, frozen=True):
     kept    of one answer, for callers that come later; nobody joins a longer one
     total   of all answers together
     behind  how far a caller may stay behind the others before it is let go
-    whole   the longest answer that is turned from one form into the other
+    whole   the longest answer that is told in events, which is done in one go
+    told    the longest stream that is put together
     late    how much of a stream may have come before it is put together for a late joiner, in one go
     """
 
     kept: int = 4 * MIB
     total: int = 64 * MIB
     behind: int = 4 * MIB
-    whole: int = 32 * MIB
+    whole: int = 2 * MIB
+    told: int = 32 * MIB
     late: int = MIB // 4
 
 

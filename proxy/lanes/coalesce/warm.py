@@ -20,7 +20,6 @@ from proxy.lanes.coalesce.warm_prefix import Prefix, cacheable_prefix, pays_to_w
 from proxy.lanes.coalesce.warm_rules import Warmth
 from proxy.lanes.lane import Call, Lane, Outgoing, Pooling
 
-_DEFAULT_LIFETIME_SECONDS = 300.0
 _log = logging.getLogger("weir")
 
 
@@ -89,6 +88,8 @@ class WarmCarrier:
             return
         call.exchange.queue_seconds += now - call.arrived_at
         call.note(Pooled(Strategy.WARM, 1, ClosedBy.IDLE, is_leader=not plan.is_warm))
+        if plan.is_warm:
+            self._warmth.renew(call.prefix, now, now + call.prefix.lifetime_seconds)
         leads = plan.leads and leader is None
         if leads:
             self._warmth.lead(call.prefix, call, now)
@@ -130,12 +131,8 @@ class WarmCarrier:
     def began(self, leader: WarmCall) -> None:
         """The prefix is cached now: let everybody go."""
         now = self._clock.monotonic()
-        pooling = leader.outgoing.pooling
-        price = None if pooling is None else self._price(pooling, leader.outgoing)
-        cache = None if price is None else price.cache
-        lifetime_seconds = _DEFAULT_LIFETIME_SECONDS if cache is None else cache.lifetime_seconds
         self._warmth.give_up(leader.prefix, leader)
-        self._warmth.began(leader.prefix, now + lifetime_seconds)
+        self._warmth.began(leader.prefix, now + leader.prefix.lifetime_seconds)
         self._warmth.learn_pace(leader.kind, now - leader.sent_at)
         size = 1 + len(leader.followers)
         pooled = leader.exchange.pooled

@@ -31,12 +31,16 @@ _MOST_ENDS_EACH_SIDE = 32
 
 
 class Prefix(msgspec.Struct, frozen=True):
-    """The ends of a request's prefixes that are long enough to be cached, shortest first."""
+    """The ends of a request's prefixes that are long enough to be cached, shortest first.
+
+    least_tokens      what the provider caches at least
+    lifetime_seconds  how long it keeps a prefix after its last use
+    """
 
     digests: tuple[bytes, ...]
     tokens: tuple[int, ...]
     least_tokens: int
-    """What the provider caches at least."""
+    lifetime_seconds: float
 
 
 def may_be_warmed(pooling: Pooling) -> bool:
@@ -82,7 +86,7 @@ def cacheable_prefix(key: bytes, pooling: Pooling, cache: PromptCache) -> Prefix
             tokens.append(estimate)
     if not digests:
         return None
-    return Prefix(_both_sides(digests), _both_sides(tokens), cache.minimum_tokens)
+    return Prefix(_both_sides(digests), _both_sides(tokens), cache.minimum_tokens, cache.lifetime_seconds)
 
 
 def _framed(raw: bytes) -> bytes:

@@ -74,6 +74,13 @@ class Warmth(Generic[T]):
                 return tokens
         return 0
 
+    def renew(self, prefix: Prefix, now: float, until: float) -> None:
+        """Take note that a request finds its beginning cached, which then is kept for longer."""
+        for digest in prefix.digests:
+            if self._warm_until.get(digest, now) > now:
+                self._warm_until[digest] = until
+                self._warm_until.move_to_end(digest)
+
     def lead(self, prefix: Prefix, leader: T, now: float) -> None:
         """Let a request go first with what is neither cached nor led by another."""
         for digest in prefix.digests:

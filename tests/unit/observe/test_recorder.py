@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.core.clock import ManualClock
-from proxy.core.decision import Lane, LaneDecision, StepReport, StepStatus
+from proxy.core.decision import ClosedBy, Lane, LaneDecision, Pooled, StepReport, StepStatus, Strategy
 from proxy.core.exchange import Exchange
 from proxy.core.usage import Usage
 from proxy.observe import catalogue as m
@@ -130,6 +130,35 @@ def test_an_answer_that_its_cap_left_empty_is_counted_and_others_are_not() -> No
         to.begun()
         to.record(exchange(route="chat", finish_reason=reason, was_empty=was_empty, usage=Usage()))
     assert values(to, m.CAPPED_EMPTY) == {("chat",): 1}
+
+
+@pytest.mark.parametrize(
+    ("is_leader", "closed_by", "prefix"),
+    [
+        (True, ClosedBy.IDLE, "cold"),
+        (False, ClosedBy.RETURNED, "warm"),
+        (False, ClosedBy.IDLE, "warm"),
+        (False, ClosedBy.MAX_WAIT, "expired"),
+        (False, ClosedBy.SHUTDOWN, "expired"),
+    ],
+)
+def test_what_a_burst_found_in_the_prompt_cache_is_counted(
+    is_leader: bool, closed_by: ClosedBy, prefix: str
+) -> None:
+    to = recorder()
+    pooled = Pooled(Strategy.WARM, 5, closed_by, is_leader)
+    to.record(exchange(route="r", pooled=pooled, usage=Usage(input_tokens=100, cached_tokens=80)))
+    assert values(to, m.WARM_TOKENS) == {("r", prefix, "input"): 100, ("r", prefix, "cached"): 80}
+    assert values(to, m.CALLS_SAVED) == {}
+
+
+def test_what_a_shared_call_used_is_counted_once() -> None:
+    to = recorder()
+    for is_leader in (False, True, False):
+        pooled = Pooled(Strategy.SHARE, 3, ClosedBy.IDLE, is_leader)
+        to.record(exchange(route="r", pooled=pooled, usage=Usage(input_tokens=9, output_tokens=2)))
+    assert values(to, m.TOKENS) == {("r", "", "input"): 9, ("r", "", "output"): 2}
+    assert values(to, m.CALLS_SAVED) == {("r", "share"): 2}
 
 
 def test_time_per_token_is_not_learnt_from_a_stream_that_broke() -> None:

@@ -119,7 +119,10 @@ def test_a_batch_of_errors_alone_is_no_success() -> None:
 
 def test_a_line_that_is_missing_or_comes_twice_ends_its_job_once() -> None:
     async def scenario() -> None:
-        lines = (LineRule(contains="lost", missing=True, first=1), LineRule(contains="double", duplicate=True))
+        lines = (
+            LineRule(contains="lost", missing=True, first=1),
+            LineRule(contains="double", duplicate=True),
+        )
         async with rig(with_lines(*lines)) as r:
             lost, double = await r.accept("lost"), await r.accept("double")
             assert (await r.answer(double)).status == 200
@@ -202,7 +205,12 @@ def test_a_creation_whose_answer_was_lost_is_found_again_not_repeated() -> None:
 
 def test_faults_of_every_call_are_sat_out() -> None:
     async def scenario() -> None:
-        paths = (("POST", "/v1/files"), ("POST", "/v1/batches"), ("GET", "/v1/batches*"), ("GET", "/v1/files*"))
+        paths = (
+            ("POST", "/v1/files"),
+            ("POST", "/v1/batches"),
+            ("GET", "/v1/batches*"),
+            ("GET", "/v1/files*"),
+        )
         faults = tuple(
             failing(method, path, first=2, **fault)
             for method, path in (*paths, ("DELETE", "/v1/files*"))

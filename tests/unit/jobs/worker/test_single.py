@@ -66,7 +66,9 @@ def test_a_provider_without_flex_is_called_directly_at_once() -> None:
 
 def test_a_flex_call_that_hangs_is_rescued_and_its_cost_booked_as_unknown() -> None:
     async def scenario() -> None:
-        slow = FaultRule(do=Faults(first_byte_ms=8000), match=FaultMatch(path="/v1/chat/completions"), first=1)
+        slow = FaultRule(
+            do=Faults(first_byte_ms=8000), match=FaultMatch(path="/v1/chat/completions"), first=1
+        )
         async with rig(replace(FAST, faults=(slow,))) as r:
             job = await r.accept(tier=JobTier.FLEX, seconds=1.2)
             ended = await r.ended(job)

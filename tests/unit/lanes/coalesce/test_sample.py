@@ -187,6 +187,17 @@ def test_another_error_is_everybodys_and_not_asked_for_again(bench: Bench) -> No
     assert len(bench.direct.calls) == 2
 
 
+def test_a_call_that_cannot_be_made_leaves_each_its_own(bench: Bench) -> None:
+    bench.carry()
+    for _ in range(2):
+        bench.carry()
+    bench.direct.raises = RuntimeError("on purpose")
+    bench.direct.raises_once = True
+    bench.direct.calls[0].answer(json_head(), answer(["x"]))
+    assert [call.outgoing.body for call in bench.direct.calls] == [BODY] * 3
+    assert bench.carrier.pools == 0
+
+
 def test_a_failure_is_told_to_everybody_once(bench: Bench) -> None:
     bench.carry()
     replies = [bench.carry()[1] for _ in range(3)]

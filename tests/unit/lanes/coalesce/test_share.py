@@ -143,6 +143,16 @@ def test_the_call_goes_on_without_its_first_caller(bench: Bench) -> None:
     assert bytes(stays.body) == ANSWER
 
 
+def test_the_call_is_booked_on_one_of_those_that_stay(bench: Bench) -> None:
+    first, _ = bench.carry()
+    bench.carry()
+    bench.carry()
+    first.cancel()
+    bench.direct.calls[0].answer(json_head(), ANSWER)
+    pooled = [exchange.pooled for exchange in bench.exchanges]
+    assert [each.is_leader for each in pooled if each is not None] == [False, True, False]
+
+
 def test_the_last_caller_takes_the_call_with_it(bench: Bench) -> None:
     calls = [bench.carry()[0] for _ in range(3)]
     for call in calls[:2]:
@@ -284,6 +294,8 @@ def test_streams_take_calls_of_their_own_from_answers_that_cannot_be_read(bench:
     assert bytes(plain.body) == b"\x0b"
     assert len(bench.direct.calls) == 2
     assert bench.exchanges[1].queue_seconds == 2.0
+    assert bench.exchanges[1].pooled is not None
+    assert bench.exchanges[1].pooled.is_leader
     bench.direct.calls[1].answer(stream_head(), *EVENTS)
     assert bytes(streamed.body) == b"".join(EVENTS)
 
@@ -331,6 +343,24 @@ def test_a_failure_while_the_call_is_made_is_told(bench: Bench) -> None:
     assert reply.error is not None
     call.cancel()
     assert bench.carrier.calls == 0
+
+
+def test_a_call_that_cannot_be_made_is_joined_by_nobody(bench: Bench) -> None:
+    bench.direct.raises = RuntimeError("on purpose")
+    with pytest.raises(RuntimeError):
+        bench.carry()
+    bench.direct.raises = None
+    bench.carry()
+    assert len(bench.direct.calls) == 1
+    assert bench.carrier.calls == 1
+
+
+def test_who_leaves_before_the_answer_counts_as_sent(bench: Bench) -> None:
+    call, _ = bench.carry()
+    bench.carry()
+    bench.clock.advance(1.0)
+    call.cancel()
+    assert bench.exchanges[0].sent_at == 1.0
 
 
 def test_a_break_midway_is_told_to_both_forms(bench: Bench) -> None:
@@ -395,6 +425,17 @@ def test_an_answer_too_long_to_turn_lets_the_others_ask_themselves(
     assert len(bench.direct.calls) == 2
     bench.direct.calls[1].answer(stream_head(), *EVENTS)
     assert bytes(streamed.body) == b"".join(EVENTS)
+    assert bench.carrier.kept_bytes == 0
+
+
+def test_a_stream_too_long_to_put_together_is_asked_for_whole(bench: Bench) -> None:
+    bench.limit(told=200)
+    _, streamed = bench.carry(STREAM)
+    _, plain = bench.carry(PLAIN)
+    bench.direct.calls[0].answer(stream_head(), *EVENTS)
+    assert bytes(streamed.body) == b"".join(EVENTS)
+    bench.direct.calls[1].answer(json_head(), ANSWER)
+    assert bytes(plain.body) == ANSWER
     assert bench.carrier.kept_bytes == 0
 
 

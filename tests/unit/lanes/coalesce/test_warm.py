@@ -136,6 +136,15 @@ def test_what_the_provider_has_forgotten_is_led_again(bench: Bench) -> None:
     assert (bench.sent, bench.carrier.waiting) == (2, 2)
 
 
+def test_what_is_used_stays_cached(bench: Bench) -> None:
+    bench.burst(1)
+    bench.direct.calls[0].answer(json_head(), b"{}")
+    for _ in range(3):
+        bench.clock.advance(200)
+        bench.burst(2)
+    assert (bench.sent, bench.carrier.waiting) == (7, 0)
+
+
 def test_nobody_waits_longer_than_allowed(bench: Bench) -> None:
     policy = CoalescePolicy(warm_max_wait_seconds=0.02)
     for number in range(3):

@@ -1,0 +1,330 @@
+"""Deferred work of one process: the store, who works on its jobs, and the lanes of those who wait for them.
+
+    DeferredWork      everything, for a process that serves callers or only works
+    PolicyDirectory   what the worker asks about policies, answered from the set in force
+    MetricsWatch      what the worker says, counted
+
+Owns their construction, their life (`open`, `close`) and what is looked after every second: how the store is,
+how fast tiers are, how many jobs there are.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import random
+import secrets
+import socket
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from proxy.core.clock import Clock
+from proxy.core.upstream import Upstream
+from proxy.jobs.breaker import Breaker, GuardedStore
+from proxy.jobs.changes import Census
+from proxy.jobs.inspection import Inspector
+from proxy.jobs.model import Batch, Booking, BookingKind, Job
+from proxy.jobs.opening import DEFAULT, SQLITE, make_store
+from proxy.jobs.sealing import PlainVault, SealError, SecretVault, vault_from
+from proxy.jobs.store import JobStore, StoreUnavailable
+from proxy.jobs.worker.kit import Kit
+from proxy.jobs.worker.loop import Worker
+from proxy.jobs.worker.ports import RouteRules, Trouble, WorkerSettings
+from proxy.jobs.worker.providers import Providers
+from proxy.lanes.batch.deferring import Deferring
+from proxy.lanes.batch.job_api import JobApi
+from proxy.lanes.batch.lane import BatchLane
+from proxy.lanes.batch.pace import Pace
+from proxy.lanes.batch.parents import Parents
+from proxy.lanes.lane import Lane
+from proxy.observe import catalogue
+from proxy.observe.metrics import OTHER, Metrics
+from proxy.policy.model import PolicySet
+from proxy.settings import Settings
+from proxy.upstream.providers.prices import PriceTable
+
+_log = logging.getLogger("weir")
+
+_TICK_SECONDS = 1.0
+_SLOW_TICKS = 5
+_SETTLED_TICKS = 2
+"""Ticks after a recovery before jobs are cancelled that may have arrived with it."""
+
+_TIERS = frozenset({"default", "standard", "flex", "batch", "background_2h", "background_8h", "priority"})
+
+
+@dataclass(frozen=True, slots=True)
+class Keeping:
+    """Where jobs are kept and with which key. `is_given`: an operator named the store."""
+
+    setting: str
+    vault: SecretVault | None
+    is_given: bool
+
+
+def keeping(settings: Settings, policies: PolicySet) -> Keeping | None:
+    """Return how jobs are kept, `None` where nothing is deferred. Raises ValueError for a bad key or store.
+
+    Without a setting a file is used as soon as a route has a `batch` section.
+    """
+    setting = settings.store
+    if setting is None and any(route.batch is not None for route in policies.routes):
+        setting = DEFAULT
+    if setting is None or setting == "off":
+        return None
+    try:
+        return Keeping(setting, vault_from(settings.secret_key), settings.store is not None)
+    except SealError as problem:
+        raise ValueError(str(problem)) from None
+
+
+class PolicyDirectory:
+    """Answers the worker from the policy set that `policies` returns."""
+
+    def __init__(self, policies: Callable[[], PolicySet]) -> None:
+        self._policies = policies
+
+    def upstream(self, name: str) -> Upstream | None:
+        """See `Directory`."""
+        return self._policies().upstreams.get(name)
+
+    def rules(self, route: str) -> RouteRules:
+        """See `Directory`."""
+        for known in self._policies().routes:
+            if known.name == route and known.batch is not None:
+                batch = known.batch
+                return RouteRules(batch.flush_jobs, batch.flush_after_seconds, batch.min_jobs)
+        return RouteRules()
+
+
+class MetricsWatch:
+    """Counts what the worker says."""
+
+    def __init__(self, metrics: Metrics) -> None:
+        self._metrics = metrics
+
+    def ended(self, job: Job) -> None:
+        """See `Watch`."""
+        ended_as = job.ended_as or job.state
+        self._metrics.add(catalogue.JOBS_ENDED, (job.route, job.tier.value, ended_as.value))
+        if job.ended is not None:
+            margin = max(0.0, job.deadline - job.ended)
+            self._metrics.observe(catalogue.JOB_MARGIN, (job.tier.value,), margin)
+
+    def rescue_begun(self, job: Job) -> None:
+        """See `Watch`."""
+        self._metrics.add(catalogue.JOB_RESCUES, (job.route, job.tier.value))
+
+    def batch_sent(self, batch: Batch, jobs: int) -> None:
+        """See `Watch`."""
+        self._metrics.observe(catalogue.JOB_BATCH_SIZE, (batch.group.upstream,), jobs)
+
+    def booked(self, job: Job, booking: Booking) -> None:
+        """See `Watch`."""
+        metrics = self._metrics
+        tier = booking.tier if booking.tier in _TIERS else OTHER
+        metrics.add(catalogue.JOB_EXECUTIONS, (job.route, tier, booking.kind.value))
+        if booking.usd is not None:
+            metrics.add(catalogue.JOB_USD, (job.route, tier), booking.usd)
+        if booking.kind is BookingKind.ANSWER and booking.standard_usd is not None:
+            metrics.add(catalogue.JOB_STANDARD_USD, (job.route,), booking.standard_usd)
+
+    def trouble(self, kind: Trouble, upstream: str) -> None:
+        """See `Watch`."""
+        self._metrics.add(catalogue.JOB_TROUBLE, (kind.value, upstream))
+
+
+class DeferredWork:
+    """See the module. Create it in the event loop; nothing touches the store before `open`."""
+
+    def __init__(
+        self,
+        kept: Keeping,
+        settings: Settings,
+        environment: Mapping[str, str],
+        clock: Clock,
+        metrics: Metrics,
+        prices: PriceTable,
+        policies: Callable[[], PolicySet],
+        worker: WorkerSettings | None = None,
+    ) -> None:
+        self._kept = kept
+        self._clock = clock
+        self._metrics = metrics
+        self._breaker = Breaker(clock, on_change=self._store_changed)
+        inner = make_store(kept.setting, clock, settings.job_retention_seconds, kept.vault)
+        self.store: JobStore = GuardedStore(inner, self._breaker)
+        self.pace = Pace(prices)
+        self.deferring = Deferring(prices, prices, self.pace, kept.vault is not None, self.is_available)
+        directory = PolicyDirectory(policies)
+        self._providers = Providers(directory, environment, kept.vault or PlainVault())
+        named = worker or WorkerSettings(name="")
+        if not named.name:
+            named = replace(named, name=_worker_name())
+        kit = Kit(
+            self.store,
+            clock,
+            named,
+            directory,
+            self._providers,
+            prices,
+            MetricsWatch(metrics),
+            random.SystemRandom().random,
+        )
+        self._worker = Worker(kit)
+        self.inspector = Inspector(self.store, clock.wall, self._worker.cancel)
+        self.batch: BatchLane | None = None
+        self.works = True
+        self._salt: bytes | None = None
+        self._is_open = False
+        self._census: Census | None = None
+        self._tasks: list[asyncio.Task[None]] = []
+
+    def is_available(self) -> bool:
+        """Whether jobs can be kept now, as far as is known."""
+        return self._is_open and self._salt is not None and not self._breaker.is_open
+
+    def lanes(self, loop: asyncio.AbstractEventLoop, direct: Lane) -> tuple[BatchLane, JobApi, Parents]:
+        """Make the lanes of callers; `direct` carries what is not deferred after all."""
+        cancel = self._worker.cancel
+        batch = self.batch = BatchLane(
+            loop, self._clock, self.store, direct, self._kept.vault, self.is_available, cancel
+        )
+        api = JobApi(loop, self._clock, self.store, direct, lambda: self._salt, cancel)
+        return batch, api, Parents(loop, self._clock, self.store, direct, lambda: self._salt)
+
+    async def open(self) -> None:
+        """Open the store and begin to work.
+
+        A store that is away now is tried again for as long as it takes; only a file that an operator named
+        and that cannot be used raises OSError.
+        """
+        try:
+            await self._try_to_open()
+        except StoreUnavailable as problem:
+            if self._kept.is_given and self._kept.setting.startswith(SQLITE):
+                raise OSError(str(problem)) from None
+            _log.warning("nothing is deferred for now: %s", problem)
+        loop = asyncio.get_running_loop()
+        self._tasks.append(loop.create_task(self._look_after(), name="look after jobs"))
+
+    async def _try_to_open(self) -> None:
+        await self.store.open()
+        self._is_open = True
+        self._salt = await self.store.salt()
+        if self.batch is not None:
+            self.batch.salt = self._salt
+        for warning in await self.store.warnings():
+            _log.warning("job store: %s", warning)
+        if self.works and not self._is_working:
+            working = asyncio.get_running_loop().create_task(self._worker.run(), name="job worker")
+            self._tasks.append(working)
+
+    @property
+    def _is_working(self) -> bool:
+        return any(task.get_name() == "job worker" for task in self._tasks)
+
+    def release_callers(self) -> None:
+        """Let held callers go: the process ends, their jobs do not."""
+        if self.batch is not None:
+            self.batch.release()
+
+    async def close(self, drain_seconds: float = 0.0) -> None:
+        """Stop working, give leases back, close the store."""
+        if self.batch is not None:
+            await self.batch.close()
+        if self._is_working:
+            await self._worker.stop(drain_seconds)
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._providers.close()
+        await self.store.close()
+
+    # ---- looked after every second
+
+    async def _look_after(self) -> None:
+        healthy_ticks = 0
+        while True:
+            try:
+                await self._tick(healthy_ticks)
+                healthy_ticks += 1
+            except StoreUnavailable:
+                healthy_ticks = 0
+            except Exception as problem:
+                _log.error("the job store could not be looked after", exc_info=problem)
+            await asyncio.sleep(_TICK_SECONDS)
+
+    async def _tick(self, healthy_ticks: int) -> None:
+        if not self._is_open or self._salt is None:
+            await self._try_to_open()
+        if healthy_ticks % _SLOW_TICKS == 0:
+            await self.pace.refresh(self.store)
+            self._census = await self.store.census()
+        elif self._breaker.is_open:
+            self._salt = await self.store.salt()
+        if self.batch is not None and healthy_ticks >= _SETTLED_TICKS:
+            await self.batch.clean()
+
+    def _store_changed(self, is_open: bool, reason: str) -> None:
+        if is_open:
+            _log.warning("job store unavailable, nothing is deferred: %s", reason)
+        else:
+            _log.info("job store available again")
+
+    def measure(self) -> None:
+        """Bring the gauges up to date with what was seen last."""
+        metrics, census = self._metrics, self._census
+        metrics.set(catalogue.JOB_STORE_DOWN, (), float(not self.is_available()))
+        metrics.set(catalogue.JOBS_HELD, (), 0 if self.batch is None else self.batch.held_count)
+        for gauge in (catalogue.JOBS, catalogue.JOB_AGE, catalogue.JOB_BATCHES):
+            metrics.clear(gauge)
+        if census is None:
+            return
+        for state, count in census.jobs.items():
+            metrics.set(catalogue.JOBS, (state.value,), count)
+        for state, created in census.oldest.items():
+            metrics.set(catalogue.JOB_AGE, (state.value,), max(0.0, self._clock.wall() - created))
+        for batch_state, count in census.batches.items():
+            metrics.set(catalogue.JOB_BATCHES, (batch_state.value,), count)
+
+
+class InForce(Protocol):
+    """Whatever holds the policy set in force."""
+
+    @property
+    def policies(self) -> PolicySet:
+        """The set."""
+        ...
+
+
+def deferred_work(
+    settings: Settings,
+    environment: Mapping[str, str],
+    started_with: PolicySet,
+    in_force: Callable[[], InForce],
+    clock: Clock,
+    metrics: Metrics,
+    prices: PriceTable,
+    worker: WorkerSettings | None = None,
+    works: bool = True,
+) -> DeferredWork | None:
+    """Return the deferred work of a process, `None` where nothing is deferred. Raises ValueError.
+
+    With `works=False` jobs are looked at and cancelled here, but worked on elsewhere.
+    """
+    kept = keeping(settings, started_with)
+    if kept is None:
+        return None
+    work = DeferredWork(
+        kept, settings, environment, clock, metrics, prices, lambda: in_force().policies, worker
+    )
+    work.works = works
+    return work
+
+
+def _worker_name() -> str:
+    """Return a name that no other worker has: people see it in leases."""
+    return f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(3)}"
