@@ -150,7 +150,15 @@ class Pipeline:
             return msgspec.structs.replace(self.untouched(read.dialect), steps=tuple(read.failures))
         upstream = self.policies.upstreams[route.upstream or self.policies.default_upstream]
         rewritten = self._rewriting.run(  # 2 steps
-            route, upstream, read.document, read.dialect, read.model, request.header, trace, request.is_wanted
+            route,
+            upstream,
+            read.document,
+            read.dialect,
+            read.model,
+            request.header,
+            trace,
+            request.is_wanted,
+            request.path,
         )
         document, added = rewritten.document, rewritten.added
         try:

@@ -12,7 +12,6 @@ import multiprocessing
 import os
 import signal
 import socket
-import time
 from collections.abc import Callable
 from dataclasses import replace
 from multiprocessing.connection import Connection
@@ -60,8 +59,9 @@ class _Worker:
         """
         self._asked += 1
         self.pipe.send(self._asked)
-        deadline = time.monotonic() + _ANSWER_SECONDS
-        while await asyncio.to_thread(self.pipe.poll, max(0.0, deadline - time.monotonic())):
+        clock = SystemClock()
+        deadline = clock.monotonic() + _ANSWER_SECONDS
+        while await asyncio.to_thread(self.pipe.poll, max(0.0, deadline - clock.monotonic())):
             number, snapshot = self.pipe.recv()
             if number == self._asked:
                 self.last = snapshot

@@ -39,9 +39,19 @@ def _lines(summary: Mapping[str, Any], seconds: float) -> Iterator[str]:
     for step in summary["steps"]:
         for reason, count in step["reasons"].items():
             yield f"  {step['name']}: {reason} ({count:,})"
-    unpriced = summary.get("usd", {}).get("unpriced_requests", 0)
-    if unpriced:
-        yield f"  no price is known for the models of {unpriced:,} requests; their money is not in the sums"
+    yield from _unpriced(summary.get("usd", {}))
+
+
+def _unpriced(usd: Mapping[str, Any]) -> Iterator[str]:
+    """Say for how many requests no price is known, and what would have to be said or known."""
+    if not usd.get("unpriced_requests", 0):
+        return
+    yield f"  no price is known for {usd['unpriced_requests']:,} requests; their money is not in the sums"
+    if usd["unpriced_upstreams"]:
+        names = ", ".join(usd["unpriced_upstreams"])
+        yield f"    their upstream has no provider: {names} (give it one, such as provider: openai)"
+    if usd["unpriced_models"]:
+        yield f"    not in the price table of their provider: {', '.join(usd['unpriced_models'])}"
 
 
 def _table(summary: Mapping[str, Any]) -> str:

@@ -12,7 +12,7 @@ from proxy.dialects.messages import MESSAGES
 from proxy.dialects.moderations import MODERATIONS
 from proxy.dialects.responses import RESPONSES
 
-__all__ = ["ALL_CAPS", "DIALECTS", "Dialect", "dialect_for_path"]
+__all__ = ["ALL_CAPS", "DIALECTS", "Dialect", "dialect_for_path", "names_model"]
 
 DIALECTS: tuple[Dialect, ...] = (CHAT, COMPLETIONS, EMBEDDINGS, MODERATIONS, RESPONSES, MESSAGES)
 
@@ -23,6 +23,7 @@ _BY_PATH = {dialect.path: dialect for dialect in DIALECTS}
 
 # Azure's paths: /openai/deployments/{deployment}/{operation} and, without a deployment, /openai/responses.
 _AZURE = re.compile(r"/openai/(?:deployments/[^/]+/)?(completions|embeddings|responses)")
+_DEPLOYMENT = re.compile(r"/deployments/[^/]+/", re.IGNORECASE)
 
 
 def dialect_for_path(path: str) -> Dialect | None:
@@ -43,3 +44,8 @@ def dialect_for_path(path: str) -> Dialect | None:
             return dialect
     azure = _AZURE.fullmatch(path)
     return None if azure is None else _BY_PATH["/v1/" + azure[1]]
+
+
+def names_model(path: str) -> bool:
+    """Tell whether a request path says which model answers, as Azure's deployments do."""
+    return _DEPLOYMENT.search(path) is not None

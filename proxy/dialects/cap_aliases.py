@@ -1,8 +1,9 @@
 """Other names by which servers take an output cap, and which values of a cap mean that there is none.
 
-Owns those rules as data, by the provider of an upstream; a limit must see them all. Sources: llama.cpp's server
-(`n_predict` is read before `max_tokens`, and -1 is no end), Ollama (`num_predict`, of which 0 and less are no
-end), SGLang and vLLM (a 0 counts as absent). OpenAI, Azure and Anthropic refuse what is below 1.
+Owns those rules as data, by the provider of an upstream; a limit must see them all. Sources: the code of
+llama.cpp's server (`n_predict` is read before `max_tokens`, and -1 is no end), Ollama (`num_predict`, of which
+0 and less are no end), SGLang and vLLM (a 0 counts as absent). OpenAI, Azure and Anthropic refuse what is
+below 1.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ def cap_aliases(provider: str) -> tuple[Path, ...]:
 
 
 def least_meant(provider: str) -> int | None:
-    """Return the number below which a cap means no end; `None` where it is refused or the upstream's to judge.
+    """Return the number below which a cap means no end; `None` where such a cap is refused.
 
     llama.cpp generates nothing for 0, which is a cap.
     """

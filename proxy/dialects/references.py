@@ -1,7 +1,8 @@
 """What a request refers to that exists at one upstream only: files, containers, stored items and prompts.
 
-Owns where the APIs put such ids. What stands in texts, in the arguments of calls and in the schemas of functions
-is somebody else's id and not looked at. Sources: the request types of OpenAI's SDK 3.57 and of Anthropic's.
+Owns where the APIs put such ids. What stands in texts, in the arguments of calls and in the schemas of
+functions is somebody else's and not looked at. Sources: the request types of OpenAI's SDK 3.57 and of
+Anthropic's.
 """
 
 from __future__ import annotations

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from proxy.core.document import Document
+from proxy.core.json_values import decode
+from proxy.dialects.marking import with_plain_letters
 
 # Constraints of vLLM, SGLang and llama.cpp, each with its own top-level field: a text, an object or a list.
 _GUIDES = (
@@ -45,6 +47,34 @@ def wants_format(document: Document) -> bool:
         or _is_format(_part(document.value("output_config"), "format"))
         or any(_guides(document, guide) for guide in _GUIDES)
     )
+
+
+def asks_for_citations(document: Document) -> bool:
+    """Tell whether an Anthropic request wants its documents or search results cited.
+
+    Citations cannot stand in JSON: the API answers 400 to both (Anthropic's page on structured outputs).
+    """
+    raw = document.get("messages")
+    if raw is None or b'"citations"' not in with_plain_letters(raw):
+        return False
+    messages = (decode(message) for message in document.elements("messages") or ())
+    return any(_is_cited(message.get("content")) for message in messages if isinstance(message, dict))
+
+
+def _is_cited(content: object) -> bool:
+    """Tell whether any block of a message, or of a tool result in it, is to be cited."""
+    for block in content if isinstance(content, list) else ():
+        if not isinstance(block, dict):
+            continue
+        wanted = block.get("citations")
+        if isinstance(wanted, dict) and wanted.get("enabled") is True:
+            return True
+        inner = block.get("content")
+        for part in inner if isinstance(inner, list) else ():
+            wanted = part.get("citations") if isinstance(part, dict) else None
+            if isinstance(wanted, dict) and wanted.get("enabled") is True:
+                return True
+    return False
 
 
 def may_call_tools(document: Document) -> bool:

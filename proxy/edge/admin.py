@@ -7,11 +7,12 @@ from typing import Protocol
 
 from aiohttp import web
 
-from proxy.core.errors import ProxyError
+from proxy.core.errors import BODY_TOO_LARGE, ProxyError
 from proxy.edge.admin_jobs import add_job_routes
 from proxy.edge.decision_threads import DecisionThreads
 from proxy.edge.errors import error_body
 from proxy.edge.listener import cannot_listen, parse_listen, remove_stale_socket
+from proxy.edge.request_body import decode_body
 from proxy.edge.request_target import matched_path
 from proxy.explanation import explain_request
 from proxy.jobs.inspection import Inspector
@@ -61,7 +62,7 @@ class Admin:
         app.router.add_get("/metrics", self._metrics)
         app.router.add_post("/explain", self._explain)
         add_job_routes(app.router, lambda: self._observed.jobs)
-        self._runner = web.AppRunner(app, access_log=None)
+        self._runner = web.AppRunner(app, access_log=None, auto_decompress=False)
         await self._runner.setup()
         where = parse_listen(listen)
         try:
@@ -107,15 +108,28 @@ class Admin:
         try:
             path = matched_path(target.encode("utf-8"))
         except ProxyError as error:
-            return web.Response(
-                status=error.kind.status, body=error_body(error), content_type="application/json"
-            )
+            return _refusal(error)
 
         def header(name: str) -> str | None:
             return request.headers.get(name)
 
-        asked = Request("POST", path, header, await request.read())
-        # In a thread: counting a long prompt must not hold up the requests that are being served.
+        pipeline = self._observed.pipeline
+
+        def explain(raw: bytes) -> bytes:
+            coding = request.headers.get("content-encoding", "").encode("latin-1", "replace")
+            plain = decode_body(raw, coding, _MAX_EXPLAIN_BYTES) if coding else raw
+            return explain_request(pipeline, Request("POST", path, header, plain))
+
+        # In a thread: neither unpacking nor counting may hold up the requests that are being served.
         run = asyncio.get_running_loop().run_in_executor
-        body = await run(self._threads, explain_request, self._observed.pipeline, asked)
+        try:
+            body = await run(self._threads, explain, await request.read())
+        except web.HTTPRequestEntityTooLarge:
+            return _refusal(ProxyError(BODY_TOO_LARGE, "This is more than can be explained."))
+        except ProxyError as error:
+            return _refusal(error)
         return web.Response(body=body, content_type="application/json")
+
+
+def _refusal(error: ProxyError) -> web.Response:
+    return web.Response(status=error.kind.status, body=error_body(error), content_type="application/json")

@@ -168,12 +168,17 @@ class EventTap:
         numbers = _SEQUENCE_NUMBER.findall(self._last[-MAX_EVENT_BYTES:])
         return int(numbers[-1]) + 1 if numbers else None
 
-    def drop_unfinished(self) -> bool:
-        """Forget a withheld unfinished event; tell whether a part of one has reached the caller."""
-        has_partial = bool(self._splitter.carry) and not (self._removes_usage and self._forwarded_bytes == 0)
+    def drop_unfinished(self) -> bytes | None:
+        """Forget an unfinished event; return what of it has reached the caller, `None` if nothing has.
+
+        Empty for one whose beginning is not known any more.
+        """
+        carry = self._splitter.carry
+        half = carry[: self._forwarded_bytes] if self._removes_usage else carry
+        is_skipping, self._is_skipping = self._is_skipping, False
         self._splitter = EventSplitter()
         self._forwarded_bytes = 0
-        return has_partial
+        return b"" if is_skipping else half or None
 
 
 def _latest(known: Usage | None, new: Usage) -> Usage:

@@ -12,6 +12,7 @@ from proxy.core.clock import Clock
 from proxy.core.errors import UPSTREAM_CLOSED, ProxyError
 from proxy.core.exchange import Exchange
 from proxy.dialects.dialect import Dialect
+from proxy.dialects.half_events import ending
 from proxy.edge.answer import Answer
 from proxy.edge.errors import error_body, error_response
 from proxy.edge.event_tap import EventTap
@@ -279,11 +280,9 @@ class Relay:
         """After commitment: an error event between events, and never a well-formed end."""
         dialect = self._decision.dialect
         if self._is_stream and self._tap is not None and dialect is not None:
-            if self._tap.drop_unfinished():
-                self._answer.write(b"\n\n")
-            self._answer.write(
-                dialect.error_event(error.message, error.kind.code, self._tap.next_sequence_number())
-            )
+            event = dialect.error_event(error.message, error.kind.code, self._tap.next_sequence_number())
+            half = self._tap.drop_unfinished()
+            self._answer.write(event if half is None else ending(half, event) + event)
         elif self._is_stream and dialect is not None and self._head is None:
             self._answer.write(dialect.error_event(error.message, error.kind.code, None))
         elif not self._is_stream and self._head is None and self._was_silent:

@@ -19,11 +19,15 @@ from proxy.core.document import Document
 from proxy.core.errors import ProxyError
 from proxy.core.json_values import as_number
 from proxy.core.stages import Stage, Trace
+from proxy.core.upstream import Provider
 from proxy.dialects import dialect_for_path
 from proxy.dialects.dialect import Dialect
 from proxy.explanation.prompt_cost import Prompt, SeenPrefixes
 from proxy.explanation.single import read_prompts, stages_of
 from proxy.pipeline import Decision, Pipeline, Request
+
+
+_MOST_NAMES = 10
 
 
 class _Figure(msgspec.Struct, frozen=True):
@@ -100,6 +104,8 @@ class Corpus:
         self._lanes: Counter[str] = Counter()
         self._rejections: Counter[str] = Counter()
         self._lowered_tokens = 0
+        self._unpriced_upstreams: dict[str, None] = {}
+        self._unpriced_models: dict[str, None] = {}
 
     def add(self, request: Request) -> None:
         """Decide about a request as the proxy would, and add what came of it."""
@@ -146,8 +152,19 @@ class Corpus:
         for report, before, after in zip(decision.steps, figures, figures[1:], strict=False):
             self._steps[report.name].change.add(before, after)
         self._total.add(figures[0], figures[-1])
+        if figures[0].usd is None or figures[-1].usd is None:
+            for stage, figure in ((stages[0], figures[0]), (stages[-1], figures[-1])):
+                if figure.usd is None:
+                    self._count_unpriced(stage)
         if dialect is not None:
             self._count_caps(stages[0].document, stages[-1].document, dialect)
+
+    def _count_unpriced(self, stage: Stage) -> None:
+        """Note what it is that a price is missing for: an upstream's provider, or else the model."""
+        if stage.upstream.provider is Provider.GENERIC:
+            self._unpriced_upstreams[stage.upstream.name] = None
+        elif len(self._unpriced_models) < _MOST_NAMES:
+            self._unpriced_models[stage.model] = None
 
     def _figure(self, prompt: Prompt, world: tuple[str, int]) -> _Figure:
         seen = self._worlds.get(world)
@@ -172,7 +189,7 @@ class Corpus:
         """Return the sums as one object; see docs/explain.md for its fields."""
         counts = self._counts
         has_prices = self._pipeline.prices is not None
-        return {
+        summary = {
             "requests": counts["requests"],
             "touched": counts["touched"],
             "rejected": dict(self._rejections),
@@ -192,6 +209,14 @@ class Corpus:
                 for name, sums in self._steps.items()
             ],
         } | self._total.said(has_prices)
+        if has_prices:
+            summary["usd"]["unpriced_upstreams"] = list(self._unpriced_upstreams)
+            summary["usd"]["unpriced_models"] = list(map(_printable, self._unpriced_models))
+        return summary
+
+
+def _printable(text: str) -> str:
+    return text.encode("utf-8", "backslashreplace").decode()
 
 
 def _cap(document: Document, dialect: Dialect) -> float | None:

@@ -22,7 +22,7 @@ from proxy.core.errors import (
     ProxyError,
 )
 from proxy.http.deadlines import NEVER, Deadlines
-from proxy.http.delivery import acknowledged_bytes, is_local
+from proxy.http.delivery import acknowledged_bytes, is_local, unread_bytes
 from proxy.http.head import ResponseHead
 from proxy.http.limits import ClientLimits
 from proxy.http.response_reader import ResponseReader
@@ -254,10 +254,23 @@ class ClientConnection(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The connection is gone."""
+        if self.handler is not None and isinstance(exc, OSError):
+            self._read_last_words()
         if self.handler is not None:
             # Writing to a peer that has closed before is a broken pipe, also when its reset came meanwhile.
             self._fail(self._closed_error(is_orderly=exc is None or isinstance(exc, BrokenPipeError)))
         self._leave()
+
+    def _read_last_words(self) -> None:
+        """Read what came before the connection broke under a write: why it was closed, a 413 perhaps."""
+        self.is_closed = True
+        data = unread_bytes(self.transport)
+        if data:
+            self.data_received(data)
+        is_upload = self._has_head and not self._is_request_sent
+        if self.handler is not None and is_upload and self._reader.until_close:
+            # Of an upload that was refused the status counts; where its text ends, nobody can tell.
+            self._end()
 
     def pause_writing(self) -> None:
         """The upstream takes the body too slowly: it has as long as for its first byte to take some of it."""

@@ -18,6 +18,7 @@ import termios
 _BYTES_ACKED_OFFSET = 120
 _INFO_BYTES = 128
 _SYN = 1
+_MAX_UNREAD_BYTES = 256 * 1024
 _LINGER = struct.Struct("ii")
 _GONE_EVENTS = select.POLLHUP | select.POLLERR | getattr(select, "POLLRDHUP", 0)
 
@@ -65,6 +66,24 @@ def undelivered_bytes(transport: asyncio.Transport) -> int:
     except OSError:
         return waiting_bytes
     return waiting_bytes + int(struct.unpack("i", answer)[0])
+
+
+def unread_bytes(transport: asyncio.Transport) -> bytes:
+    """Return what a peer had sent on a plain connection that a failed write is about to close, up to a bound.
+
+    What arrived before a reset stays readable, but an event loop that fails to write does not look.
+    """
+    sock = transport.get_extra_info("socket")
+    if sock is None or sock.fileno() < 0 or transport.get_extra_info("sslcontext") is not None:
+        return b""
+    found = b""
+    with socket.fromfd(sock.fileno(), sock.family, socket.SOCK_STREAM) as copy:
+        try:
+            while len(found) < _MAX_UNREAD_BYTES and (data := copy.recv(65536, socket.MSG_DONTWAIT)):
+                found += data
+        except OSError:
+            pass
+    return found
 
 
 def reset_on_close(transport: asyncio.Transport, is_wanted: bool) -> None:

@@ -9,7 +9,7 @@ types/batch*.py, the vendor's batch guide (codes `batch_expired`, `batch_cancell
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
@@ -75,10 +75,13 @@ class Unpacked:
     unreadable: int
 
 
+_NO_BODY = msgspec.Raw(b"null")
+
+
 class _Response(msgspec.Struct):
     status_code: Any = None
     request_id: Any = None
-    body: msgspec.Raw = field(default_factory=msgspec.Raw)
+    body: msgspec.Raw = _NO_BODY
 
 
 class _Line(msgspec.Struct):

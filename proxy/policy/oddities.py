@@ -18,9 +18,9 @@ from proxy.policy.format import Located
 from proxy.policy.glob import covers
 from proxy.policy.lane import SHORTEST_HOLD_SECONDS
 from proxy.policy.model import Match, PolicySet, Route, TokenRange
+from proxy.policy.step_oddities import report_step_oddities
 from proxy.policy.values import looks_like_regexp
 from proxy.steps.add_stop import Config as AddStop
-from proxy.steps.dedupe_context import Config as DedupeContext
 
 _MOST_STOPS = 4
 """What the chat and completions APIs take; a route without a known path is judged by it."""
@@ -49,7 +49,7 @@ def report_oddities(policies: PolicySet, routes: Sequence[Located[Route]], findi
         _report_shadow(routes[:index], located, path, findings)
         _report_patterns(route.match, located.mark, path, findings)
         _report_steps(route, located.mark, path, findings)
-        _report_order(route, located.mark, path, findings)
+        report_step_oddities(route, located.mark, path, findings)
         _report_twice(route, located.mark, path, findings)
         _report_stops(route, located.mark, path, findings)
         _report_lanes(route, located.mark, path, findings)
@@ -134,16 +134,6 @@ def _report_stops(route: Route, mark: Mark, path: str, findings: FindingList) ->
         if any(_ESCAPE.search(sequence) for sequence in sequences):
             problem = "a stop sequence has a backslash and a letter in it, not a line break or a tab"
             findings.warn(mark, f"{path}.steps", problem, 'write "\\n" in double quotes')
-
-
-def _report_order(route: Route, mark: Mark, path: str, findings: FindingList) -> None:
-    """Warn where a passage may go because it was seen in a turn that goes afterwards."""
-    names = [bound.step.name for bound in route.steps]
-    for index, bound in enumerate(route.steps):
-        is_across = isinstance(bound.config, DedupeContext) and bound.config.scope == "all"
-        if is_across and "trim_history" in names[index:]:
-            problem = "dedupe_context takes what trim_history drops after it for seen: put trim_history first"
-            findings.warn(mark, f"{path}.steps", problem)
 
 
 def _report_steps(route: Route, mark: Mark, path: str, findings: FindingList) -> None:

@@ -14,12 +14,14 @@ from proxy.core.errors import BODY_TOO_LARGE, REJECTED_BY_POLICY, ErrorCode, Pro
 from proxy.core.prefixes import SentPrefix
 from proxy.core.price import PriceLookup
 from proxy.core.stages import Stage, Trace
+from proxy.dialects import names_model
 from proxy.dialects.dialect import Dialect
+from proxy.dialects.unknown import UNKNOWN
 from proxy.observe.prefixes import PrefixMemory
 from proxy.policy.model import BoundStep, OnError, OnOversize, PolicySet, Route, Upstream
 from proxy.policy.recall import Recall
 from proxy.policy.watched import IsWanted, check_wanted, watched
-from proxy.steps.step import Outcome, Rejected, StepContext, TokenCounting
+from proxy.steps.step import Outcome, Rejected, StepContext, TokenCounting, skipped
 
 HeaderLookup = Callable[[str], str | None]
 Refusals = Callable[[str, str], frozenset[str]]
@@ -27,6 +29,7 @@ Refusals = Callable[[str, str], frozenset[str]]
 
 _CREDENTIALS = ("authorization", "x-api-key", "api-key", "openai-organization", "openai-project")
 _SCOPE_BYTES = 16
+_UNKNOWN_API = "unknown API shape"
 _INTEGER_BITS = 64
 _PRINTABLE_BITS = 14_000
 _LONGEST_VALUE_CHARS = 64
@@ -84,21 +87,27 @@ class Rewriting:
         header: HeaderLookup,
         trace: Trace | None,
         is_wanted: IsWanted | None = None,
+        path: str = "",
     ) -> Rewritten:
         """Apply the steps of `route`. Raises PolicyRefusal where one forbids the request.
 
-        `document` is `None` where the body was not read, `dialect` where its shape is unknown: then every
-        step is skipped. `trace`, if given, is filled. Raises Abandoned once `is_wanted` says no.
+        `document` is `None` where the body was not read, `dialect` where its shape is unknown: then the steps
+        are skipped, but for those of a readable body that limit what callers may send. `trace`, if given, is
+        filled. Raises Abandoned once `is_wanted` says no.
         """
         if not route.steps:
             return Rewritten(document, upstream, model)
-        if document is None or dialect is None:
-            reason = "the body is not a JSON object" if document is None else "unknown API shape"
-            skipped = tuple(StepReport(bound.step.name, StepStatus.SKIPPED, reason) for bound in route.steps)
-            return Rewritten(document, upstream, model, skipped)
-        if trace is None and self._recall.applies(route, document):
+        if document is None or (dialect is None and not route.enforces):
+            reason = "the body is not a JSON object" if document is None else _UNKNOWN_API
+            reports = tuple(StepReport(bound.step.name, StepStatus.SKIPPED, reason) for bound in route.steps)
+            return Rewritten(document, upstream, model, reports)
+        if dialect is None:
+            dialect = UNKNOWN
+        elif trace is None and self._recall.applies(route, document):
             return self._recalled(route, upstream, dialect, document, model, header)
-        return self._apply_steps(route, upstream, dialect, document, model, header, trace, is_wanted)
+        return self._apply_steps(
+            route, upstream, dialect, document, model, header, trace, is_wanted, names_model(path)
+        )
 
     def _recalled(
         self,
@@ -129,11 +138,12 @@ class Rewriting:
         header: HeaderLookup,
         trace: Trace | None,
         is_wanted: IsWanted | None = None,
+        is_model_named: bool = False,
     ) -> Rewritten:
         is_counting = route.counts_tokens
         tokens = watched(self._tokens, is_wanted)
         scope = self._scope(upstream, model, header) if is_counting else b""
-        context = self._context(dialect, upstream, model, header, scope, tokens)
+        context = self._context(dialect, upstream, model, header, scope, tokens, is_model_named)
         document = document.without_duplicates()
         taken = _Taken()
         home = (upstream.name, model)
@@ -144,7 +154,7 @@ class Rewriting:
             if trace is not None:
                 trace.stages.append(Stage(document, upstream, model))
             try:
-                outcome = bound.step.apply(document, bound.config, context)
+                outcome = _applied(bound, document, context)
                 document = outcome.document
             except Rejected as rejection:
                 taken.reports.append(StepReport(name, StepStatus.REJECTED, rejection.message))
@@ -168,7 +178,7 @@ class Rewriting:
                 model = outcome.model or model
                 upstream = self._upstreams[outcome.upstream or upstream.name]
                 scope = self._scope(upstream, model, header) if is_counting else b""
-                context = self._context(dialect, upstream, model, header, scope, tokens)
+                context = self._context(dialect, upstream, model, header, scope, tokens, is_model_named)
         if taken.added and home != (upstream.name, model):
             document = taken.without(self._refusals(upstream.name, model), document)
         if trace is not None:
@@ -191,6 +201,7 @@ class Rewriting:
         header: HeaderLookup,
         scope: bytes,
         tokens: TokenCounting,
+        is_model_named: bool,
     ) -> StepContext:
         return StepContext(
             dialect,
@@ -201,6 +212,7 @@ class Rewriting:
             header,
             self._prices,
             self._prefixes.scoped(scope) if scope and self._prefixes is not None else None,
+            is_model_named,
         )
 
     def _scope(self, upstream: Upstream, model: str, header: HeaderLookup) -> bytes:
@@ -241,6 +253,13 @@ class _Taken(msgspec.Struct):
             self.reports = [report.without(param) for report in self.reports]
             self.added.discard(param)
         return document
+
+
+def _applied(bound: BoundStep, document: Document, context: StepContext) -> Outcome:
+    """Apply a step; to an API of unknown shape only one that limits what callers may send."""
+    if context.dialect is UNKNOWN and not bound.step.enforces(bound.config):
+        return skipped(document, _UNKNOWN_API)
+    return bound.step.apply(document, bound.config, context)
 
 
 def _must_look(route: Route, bound: BoundStep) -> bool:

@@ -2,8 +2,9 @@
 
 The first rule whose conditions hold decides; without one the request stays as it is. Rules look at what the
 person asked last and what led up to it, so that an agent's tool calls do not change the model midway. A model
-that is known to refuse a parameter of the caller is not chosen, nor another upstream for a request whose ids
-only its own upstream knows. Embeddings and moderations keep their model: answers of two do not compare.
+that is known to refuse something of the caller's is not chosen, nor another upstream for a request whose ids
+only its own upstream knows, nor anything where the path names the model. Embeddings and moderations keep
+their model: answers of two do not compare.
 """
 
 from __future__ import annotations
@@ -18,15 +19,13 @@ from proxy.core.document import Document
 from proxy.core.globs import fits
 from proxy.dialects.model_limits import refused_parameter
 from proxy.dialects.question import Question, last_question, shows_images
+from proxy.dialects.references import refers_to_upstream
 from proxy.dialects.structured_output import may_call_tools, wants_format
 from proxy.steps.step import Outcome, Step, StepContext, skipped, unchanged
 from proxy.tokens.bounds import upper_bound_bytes
 
 _LONGEST_NAME = 200
-
-# Context, files and containers that exist at one upstream only.
-_UPSTREAM_FIELDS = frozenset({"previous_response_id", "conversation", "container"})
-_UPSTREAM_IDS = (b'"file_id"', b'"item_reference"', b'"vector_store_ids"')
+_FINE_TUNED = "ft:"
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +120,8 @@ def apply(document: Document, config: Config, context: StepContext) -> Outcome:
     asked = document.value("model")
     if not isinstance(asked, str) or not asked:
         return skipped(document, "the request names no model")
+    if context.names_model:
+        return skipped(document, "the path names the model")
     facts = _Facts(document, context)
     for number, rule in enumerate(config.rules, 1):
         if facts.fit(rule.when):
@@ -132,8 +133,10 @@ def _follow(document: Document, rule: Rule, number: int, asked: str, context: St
     model = None if rule.model == asked else rule.model
     if model is None and rule.upstream is None:
         return Outcome(document, StepStatus.UNCHANGED, detail=(("rule", number),))
-    if rule.upstream is not None and _is_bound(document):
+    if rule.upstream is not None and refers_to_upstream(document, context.dialect.name):
         return skipped(document, "what the request refers to exists at its own upstream only")
+    if rule.upstream is not None and model is None and asked.startswith(_FINE_TUNED):
+        return skipped(document, "a fine-tuned model exists at its own upstream only")
     if model is not None:
         refused = refused_parameter(document, context.dialect.name, model)
         if refused is not None:
@@ -145,15 +148,6 @@ def _follow(document: Document, rule: Rule, number: int, asked: str, context: St
     if rule.upstream is not None:
         detail.append(("upstream", rule.upstream))
     return Outcome(document, StepStatus.APPLIED, detail=tuple(detail), model=model, upstream=rule.upstream)
-
-
-def _is_bound(document: Document) -> bool:
-    """Tell whether a request refers to what another upstream does not have."""
-    if document.has_any(_UPSTREAM_FIELDS) and any(
-        document.get(name) not in (None, b"null") for name in _UPSTREAM_FIELDS
-    ):
-        return True
-    return any(mark in document.raw for mark in _UPSTREAM_IDS)
 
 
 class _Facts:

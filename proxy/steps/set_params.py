@@ -1,7 +1,7 @@
 """Give parameters defaults, bounds and values by path, append to lists, refuse what a policy forbids.
 
-Paths are keys joined by dots (`reasoning.effort`); a number is an index where the value is a list. Everything
-that a rule does not name keeps its bytes.
+Paths are keys joined by dots (`reasoning.effort`); a number is an index where the value is a list, and never
+makes a value: what it would be put in is not known. Everything that a rule does not name keeps its bytes.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from proxy.core.decision import StepStatus
 from proxy.core.document import Document, Path
 from proxy.core.json_values import decode, exceeds, falls_below
 from proxy.dialects import ALL_CAPS
+from proxy.dialects.unknown import UNKNOWN
 from proxy.steps.step import Outcome, Rejected, Step, StepContext, refuse_lookalikes, skipped, unchanged
 
 _PATH = re.compile(r"[A-Za-z0-9_$-]+(\.[A-Za-z0-9_$-]+)*")
@@ -35,6 +36,9 @@ _ONLY_FORBID = frozenset(
         "stream",
     }
 )
+
+# Objects whose keys are numbers; elsewhere a number is the index of a list.
+_NUMBERED = frozenset({"logit_bias"})
 
 
 class _NotGiven:
@@ -157,8 +161,14 @@ def _obstacle(document: Document, dotted: str, rule: Rule, context: StepContext)
     """Return why a rule must not add its parameter, if it must not."""
     key = dotted.partition(".")[0]
     may_add = any(value is not NOT_GIVEN for value in (rule.default, rule.set, rule.add))
-    if not may_add or document.get(key) is not None:
+    if not may_add:
         return None
+    if _lacks_list(document, dotted):
+        return f"there is no list for {dotted} to be in"
+    if document.get(key) is not None:
+        return None
+    if context.dialect.name == UNKNOWN.name:
+        return "unknown API shape"
     if key in context.refused:
         return f"the upstream refuses {key}"
     if key == "stream_options" and not context.dialect.is_stream(document):
@@ -167,6 +177,16 @@ def _obstacle(document: Document, dotted: str, rule: Rule, context: StepContext)
     if key in caps and any(document.get(cap) not in (None, b"null") for cap in caps):
         return f"the caller caps its output in another field than {key}"
     return None
+
+
+def _lacks_list(document: Document, dotted: str) -> bool:
+    """Tell whether a path goes by number into something that the caller did not send."""
+    path = _path(dotted)
+    return path[0] not in _NUMBERED and any(
+        isinstance(part, str) and part.isdigit() and document.get_path(path[:level]) in (None, b"null")
+        for level, part in enumerate(path)
+        if level
+    )
 
 
 def _edits(document: Document, path: Path, rule: Rule) -> Iterator[tuple[str, bytes]]:

@@ -18,7 +18,7 @@ from proxy.core.decision import StepStatus
 from proxy.core.document import Document, Path
 from proxy.core.globs import fits
 from proxy.core.json_values import decode
-from proxy.dialects.structured_output import may_call_tools, wants_format
+from proxy.dialects.structured_output import asks_for_citations, may_call_tools, wants_format
 from proxy.dialects.system_text import has_system_text, with_instruction
 from proxy.steps.step import Outcome, Step, StepContext, skipped, unchanged
 
@@ -136,6 +136,8 @@ def _unfit(document: Document, context: StepContext) -> str:
     if isinstance(modalities, list) and "audio" in modalities:
         return "no schema for spoken answers"
     if context.dialect.name == "messages":
+        if asks_for_citations(document):
+            return "no schema for answers with citations"
         messages = document.elements("messages")
         last = decode(messages[-1]) if messages else None
         if isinstance(last, dict) and last.get("role") == "assistant":

@@ -57,7 +57,8 @@ class StepContext(msgspec.Struct, frozen=True):
     `refused` names the parameters that this upstream is known to refuse for this model; a step must not
     add them. `header` returns a request header's value by its lower-case name; values are for decisions,
     never for reasons or details, because some are credentials. `prices` and `prefixes` (what was sent before)
-    are `None` where nobody knows: then nothing is claimed about cost.
+    are `None` where nobody knows: then nothing is claimed about cost. `names_model` tells that the request's
+    path says which model answers, whatever the body does.
     """
 
     dialect: Dialect
@@ -68,6 +69,7 @@ class StepContext(msgspec.Struct, frozen=True):
     header: Callable[[str], str | None] = _no_header
     prices: PriceLookup | None = None
     prefixes: PrefixLookup | None = None
+    names_model: bool = False
 
 
 class Outcome(msgspec.Struct, frozen=True):

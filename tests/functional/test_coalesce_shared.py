@@ -35,7 +35,7 @@ routes:
     allow_caller: [x-weir-urgency]
     coalesce: {max_wait: 500ms, warm_max_wait: 5s%s}
 """
-SLOW = Scenario(timing=Timing(base_ms=150, prefill_ms_per_token=0.0, decode_ms_per_token=4, output_tokens=20))
+SLOW = Scenario(timing=Timing(base_ms=800, prefill_ms_per_token=0.0, decode_ms_per_token=4, output_tokens=20))
 QUESTION = {"model": "gpt-4o", "temperature": 0, "messages": [{"role": "user", "content": "Why rivers?"}]}
 AUTHORIZATION = [("Authorization", "Bearer one")]
 
@@ -287,12 +287,17 @@ def test_a_burst_reads_its_prefix_from_the_cache(tmp_path: Path) -> None:
 
 
 def test_without_warming_a_burst_reads_next_to_nothing(tmp_path: Path) -> None:
-    with pooling(tmp_path, BURSTY, ", strategies: [share, merge, sample, pace]") as (proxy, _):
+    # Slow enough that even a busy machine has asked for all before the first answer begins.
+    timing = Timing(base_ms=1500, prefill_ms_per_token=0, decode_ms_per_token=1, output_tokens=5)
+    with pooling(tmp_path, Scenario(timing=timing), ", strategies: [share, merge, sample, pace]") as (
+        proxy,
+        _,
+    ):
         assert cached_share(burst(proxy)) < 0.05
 
 
 def test_streams_wait_no_longer_than_the_first_takes_to_begin(tmp_path: Path) -> None:
-    timing = Timing(base_ms=50, prefill_ms_per_token=0.05, decode_ms_per_token=20, output_tokens=20)
+    timing = Timing(base_ms=50, prefill_ms_per_token=0.05, decode_ms_per_token=50, output_tokens=20)
     with pooling(tmp_path, Scenario(timing=timing)) as (proxy, _):
         headers = [*AUTHORIZATION, ("x-weir-urgency", "soon")]
         messages = [[PREFIX, {"role": "user", "content": f"Question {n}"}] for n in range(5)]
@@ -303,8 +308,8 @@ def test_streams_wait_no_longer_than_the_first_takes_to_begin(tmp_path: Path) ->
         leader, followers = records[0], records[1:]
         assert leader["queue_ms"] == 0
         for record in followers:
-            assert 0 < record["queue_ms"] < leader["ttft_ms"] + 50
-            assert record["queue_ms"] < leader["total_ms"] / 2
+            assert 0 < record["queue_ms"] < leader["ttft_ms"] + 200
+            assert record["queue_ms"] < leader["total_ms"] - 400
             assert record["ttft_ms"] < leader["ttft_ms"]
 
 

@@ -1,4 +1,4 @@
-"""The short form of `make soak-jobs`: killed workers, a restarted store, a failing provider, every answer once."""
+"""The short form of `make soak-jobs`: workers killed, the store restarted, the provider failing."""
 
 from __future__ import annotations
 

@@ -266,21 +266,23 @@ URGENT: list[tuple[Asked, str, str]] = [
     ),
     (Asked(path="/v1/files"), "interactive", "no route matched"),
 ]
-LANES: list[tuple[Asked, str]] = [
-    (Asked(), "interactive"),
-    (Asked(headers={"x-route": "soon"}), "coalesce lane not enabled (soon)"),
-    (Asked(path="/v1/odd", headers={"x-route": "soon"}), "unknown API shape is not pooled (soon)"),
+LANES: list[tuple[Asked, str, str]] = [
+    (Asked(), "stream", "interactive"),
+    (Asked(headers={"x-route": "soon"}), "coalesce", "soon"),
+    (Asked(path="/v1/odd", headers={"x-route": "soon"}), "stream", "unknown API shape is not pooled (soon)"),
     (
         Asked(path="/v1/odd", headers={"x-route": "batch"}),
+        "stream",
         "unknown API shape cannot be deferred (deferrable)",
     ),
     (
         Asked(CHAT_STREAM, headers={"x-weir-urgency": "deferrable"}),
+        "coalesce",
         "a stream cannot be deferred (deferrable)",
     ),
-    (Asked(headers={"x-route": "no-batch"}), "the route has no batch section (deferrable)"),
-    (Asked(headers={"x-route": "batch"}), "batch lane not enabled (deferrable)"),
-    (Asked(path="/v1/files"), "no route matched"),
+    (Asked(headers={"x-route": "no-batch"}), "coalesce", "the route has no batch section (deferrable)"),
+    (Asked(headers={"x-route": "batch"}), "coalesce", "batch lane not enabled (deferrable)"),
+    (Asked(path="/v1/files"), "stream", "no route matched"),
 ]
 
 
@@ -289,10 +291,10 @@ def test_every_reason_of_urgency_and_lane_stands_in_header_log_and_explanation(t
         told = ask_all(proxy, upstream, [each[0] for each in URGENT] + [each[0] for each in LANES])
         for each, (_, urgency, reason) in zip(told, URGENT, strict=False):
             assert each["urgency"] == {"value": urgency, "reason": reason}
-        for each, (_, reason) in zip(told[len(URGENT) :], LANES, strict=True):
-            assert each["lane"] == {"value": "stream", "reason": reason}
-        for _, reason in LANES[:-1]:
-            assert proxy.metric("weir_lane_decisions_total", lane="stream", reason=reason) > 0
+        for each, (_, lane, reason) in zip(told[len(URGENT) :], LANES, strict=True):
+            assert each["lane"] == {"value": lane, "reason": reason}
+        for _, lane, reason in LANES[:-1]:
+            assert proxy.metric("weir_lane_decisions_total", lane=lane, reason=reason) > 0
 
 
 STEPS = chat_policy(

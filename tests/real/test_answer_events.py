@@ -114,15 +114,13 @@ MESSAGE = {
 
 
 def _serve(call: Call) -> None:
-    path = call.target.decode()
-    if path.endswith("/chat/completions"):
-        name, answer = "chat", CHATS[int(call.header("x-case") or 0)]
-    else:
-        name, answer = {
-            "/v1/completions": ("completions", COMPLETION),
-            "/v1/responses": ("responses", RESPONSE),
-            "/v1/messages": ("messages", MESSAGE),
-        }[path]
+    known: dict[str, tuple[str, dict[str, Any]]] = {
+        "/v1/chat/completions": ("chat", CHATS[int(call.header("x-case") or 0)]),
+        "/v1/completions": ("completions", COMPLETION),
+        "/v1/responses": ("responses", RESPONSE),
+        "/v1/messages": ("messages", MESSAGE),
+    }
+    name, answer = known[call.target.decode()]
     body = json.dumps(answer).encode()
     if not json.loads(call.body).get("stream"):
         call.json(body)

@@ -70,9 +70,9 @@ def test_two_processes_with_workers_do_not_share_a_port(tmp_path: Path) -> None:
         weir_process(tmp_path, upstream.url, "--workers", "2") as process,
     ):
         host, port = process.address
+        command = [sys.executable, "-m", "proxy.cli.main", "serve", "--listen", f"{host}:{port}"]
         second = subprocess.run(
-            [sys.executable, "-m", "proxy.cli.main", "serve", "--listen", f"{host}:{port}"]
-            + ["--admin", "off", "--workers", "2", "--access-log", "off"],
+            [*command, "--admin", "off", "--workers", "2", "--access-log", "off"],
             env=os.environ | {"WEIR_UPSTREAM": upstream.url},
             cwd=ROOT,
             capture_output=True,

@@ -71,8 +71,8 @@ def _bare(string: str) -> str:
 
 
 def reasoned(value: str | None) -> dict[str, str]:
-    """Read `x-weir-urgency` or `x-weir-lane` into the form of an explanation."""
-    match = re.fullmatch(rf"(\w+); reason=({_STRING})", value or "")
+    """Read `x-weir-urgency` or `x-weir-lane` into the form of an explanation, less how it then went."""
+    match = re.fullmatch(rf"(\w+);(?: \w+=(?:[\w-]+|{_STRING});)* reason=({_STRING})", value or "")
     assert match is not None, value
     return {"value": match[1], "reason": _bare(match[2])}
 

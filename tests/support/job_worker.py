@@ -76,7 +76,7 @@ class Policies:
     """A directory with one upstream."""
 
     one: Upstream | None
-    flush: RouteRules = RouteRules(flush_jobs=10, flush_after_seconds=0.05)
+    flush: RouteRules = field(default_factory=lambda: RouteRules(10, 0.05))
 
     def upstream(self, name: str) -> Upstream | None:
         return self.one if self.one is not None and self.one.name == name else None
@@ -108,7 +108,7 @@ class Counting(SilentWatch):
 
 
 def new_job(upstream: str = "openai", seconds: float = 20.0, **fields: Any) -> Job:
-    """Return a job as intake makes one: rescued half a second before its deadline, called at once unless batch."""
+    """Return a job as intake makes one; a batch's is rescued half a second before its deadline."""
     now = SystemClock().wall()
     job_id = uuid.uuid4().hex
     values: dict[str, Any] = {
@@ -192,9 +192,10 @@ class Rig:
 
     async def until(self, holds: Callable[[], Any], seconds: float = 10.0) -> None:
         """Wait until something holds."""
-        async with asyncio.timeout(seconds):
-            while not await holds():
-                await asyncio.sleep(0.01)
+        until = asyncio.get_running_loop().time() + seconds
+        while not await holds():
+            assert asyncio.get_running_loop().time() < until, self.watch.troubles
+            await asyncio.sleep(0.01)
 
 
 async def stats_of(url: str) -> dict[str, Any]:

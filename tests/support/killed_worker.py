@@ -3,7 +3,7 @@
 A nursery is one interpreter that has imported everything and forks a worker when it is told to:
 
 with nursery() as bear:
-    bear(Killing(store="sqlite:jobs.db", upstream=url, step="batch.create", when="before"))   # returns when dead
+    bear(Killing("sqlite:jobs.db", url, step="batch.create", when="before"))   # returns when it is dead
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 from typing import Any, cast
 
 from proxy.core.clock import SystemClock
@@ -34,7 +35,7 @@ _LONGEST_LIFE_SECONDS = 15
 
 @dataclass(frozen=True)
 class Killing:
-    """Where a worker dies: `step` is `job.<event>`, `batch.<event>`, `pack` or `split`; `when`: before, after."""
+    """Where a worker dies: before or after `job.<event>`, `batch.<event>`, `pack` or `split`."""
 
     store: str
     upstream: str
@@ -45,7 +46,7 @@ class Killing:
 def open_store(address: str) -> JobStore:
     """Return the store at `sqlite:PATH` or `NAMESPACE@REDIS-URL`."""
     if address.startswith("sqlite:"):
-        return SqliteStore(address.removeprefix("sqlite:"), SystemClock())
+        return SqliteStore(Path(address.removeprefix("sqlite:")), SystemClock())
     namespace, _, url = address.partition("@")
     return RedisStore(url, SystemClock(), namespace=namespace)
 
@@ -114,7 +115,8 @@ def _nursery() -> None:
             asyncio.run(_work(Killing(**json.loads(line))))
             os._exit(0)
         _, status = os.waitpid(child, 0)
-        print(os.waitstatus_to_exitcode(status), flush=True)
+        sys.stdout.write(f"{os.waitstatus_to_exitcode(status)}\n")
+        sys.stdout.flush()
 
 
 Bear = Callable[[Killing], int]

@@ -18,8 +18,9 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -29,12 +30,21 @@ from proxy.jobs.redis_store import RedisStore
 from proxy.jobs.store import JobStore, StoreUnavailable
 from proxy.jobs.worker.loop import Worker
 from proxy.jobs.worker.ports import RouteRules
-from tests.support.job_worker import QUICK, Policies, body_of, executions_of, kit_for, new_job, stats_of
-from tests.support.job_worker import upstream_at
+from tests.support.job_worker import (
+    QUICK,
+    Policies,
+    body_of,
+    executions_of,
+    kit_for,
+    new_job,
+    stats_of,
+    upstream_at,
+)
 from tests.support.redis_server import RedisServer, running
 
 _T = TypeVar("_T")
 NAMESPACE = "soak"
+_ACCEPTED_AT_ONCE = 16
 ROOT = Path(__file__).resolve().parent.parent.parent
 
 SCENARIO: dict[str, Any] = {
@@ -209,8 +219,14 @@ async def _accept(plan: Plan, store: JobStore, draw: random.Random) -> dict[str,
         )
         body = body_of(job)
         accepted[job.id] = (job, body)
-        await _insist(lambda job=job, body=body: store.accept(job, body))  # type: ignore[misc]
+    for part in _parts(list(accepted), _ACCEPTED_AT_ONCE):
+        await asyncio.gather(*(_insist(partial(store.accept, *accepted[job_id])) for job_id in part))
     return accepted
+
+
+def _parts(ids: Sequence[str], size: int) -> Iterator[Sequence[str]]:
+    for start in range(0, len(ids), size):
+        yield ids[start : start + size]
 
 
 async def _all_ended(store: JobStore, jobs: dict[str, tuple[Job, bytes]]) -> None:
@@ -249,14 +265,17 @@ async def _check(
 async def _worker(store_url: str, upstream: str, name: str) -> None:
     store = RedisStore(store_url, SystemClock(), namespace=NAMESPACE)
     policies = Policies(upstream_at(upstream), RouteRules(flush_jobs=500, flush_after_seconds=0.5))
-    settings = replace(QUICK, name=name, lease_seconds=3.0, idle_seconds=0.2)
+    settings = replace(
+        QUICK, name=name, lease_seconds=4.0, idle_seconds=0.2, calls=24, pace_lifetime_seconds=5.0
+    )
     while True:
         try:
             await store.open()
             break
         except StoreUnavailable:
             await asyncio.sleep(0.05)
-    print("at work", flush=True)
+    sys.stdout.write("at work\n")
+    sys.stdout.flush()
     await Worker(kit_for(store, policies, settings)).run()
 
 

@@ -200,8 +200,17 @@ class BatchCall:
                 self._exchange.deferred = Deferred(outcome.job.id, outcome.tier, outcome.paid_usd)
                 self._book_wait()
                 self._exchange.sent_at = self._lane.clock.monotonic()
+                if hold.heartbeat_seconds is not None and not self._deferral.is_stream:
+                    self._read(outcome.answer[1])
                 self._tell(outcome.answer, by_upstream=True)
                 await self._lane.deliver(outcome.job)
+
+    def _read(self, body: bytes) -> None:
+        """Note what an answer says of itself: behind white space nobody else reads it as a whole."""
+        facts = self._deferral.dialect.read_body(body)
+        exchange = self._exchange
+        exchange.usage, exchange.was_empty = facts.usage, facts.empty
+        exchange.finish_reason = facts.finish_reason or ""
 
     def _left(self, accepted: Accepted) -> None:
         """The caller is gone; what was not promised ends with it, unless the route says otherwise."""

@@ -63,7 +63,10 @@ class MergeCarrier:
         """Send a request at once if nothing of its key is in flight, else with others."""
         dialect, policy = pooling.dialect.name, pooling.policy
         learnt = self.limits.most(outgoing.pool.target.name, dialect, pooling.model)
-        part = part_of(dialect, pooling.document) if learnt > 1 and policy.max_items > 1 else None
+        # Looking for inputs in a body that will go alone anyway would only cost time.
+        is_small = len(outgoing.body or b"") <= policy.max_bytes
+        may_merge = is_small and min(learnt, policy.max_items) > 1
+        part = part_of(dialect, pooling.document) if may_merge else None
         if part is None:
             return self._otherwise.carry(outgoing, exchange, reply)
         key += part.kind

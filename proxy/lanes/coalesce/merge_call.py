@@ -21,6 +21,7 @@ from typing import Protocol
 import msgspec
 
 from proxy.core.clock import Clock
+from proxy.core.document import DocumentError
 from proxy.core.errors import INTERNAL, UPSTREAM_PROTOCOL, ProxyError
 from proxy.core.exchange import Exchange
 from proxy.http.head import ResponseHead
@@ -228,7 +229,7 @@ class MergedCall:
             return
         try:
             dealt = step(dealer)
-        except Undealable:
+        except (Undealable, DocumentError):
             self._learn(1)
             message = "The upstream's answer to a merged call cannot be told apart."
             self._end(cancels=True)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 
 import msgspec
 
@@ -65,12 +66,14 @@ class Undo:
         while self._waiting and self._in_flight < SENT_AT_ONCE:
             member = self._waiting.popleft()
             self._in_flight += 1
-            Alone(member, self._over).start(self._direct)
+            Alone(member, partial(self._over, member)).start(self._direct)
         self._is_sending = False
 
-    def _over(self, status: int) -> None:
+    def _over(self, member: Member, status: int) -> None:
         self._in_flight -= 1
-        self._count(is_failed=not 0 < status < _CLIENT_ERROR)
+        # What was answered only without a policy's parameter may have been refused for that.
+        is_taken = 0 < status < _CLIENT_ERROR and not member.exchange.taken_back
+        self._count(is_failed=not is_taken)
         self._send()
 
     def _count(self, is_failed: bool) -> None:

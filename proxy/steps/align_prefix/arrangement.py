@@ -1,7 +1,8 @@
 """Which lines of the system text go behind which: what changes behind what does not.
 
-Owns the order of lines. Lines are only moved, never changed, added or dropped, so that the stable part is the
-same bytes whatever the others say, and no request gets longer.
+Owns the order of lines. Whole paragraphs are moved and nothing else: no line is changed, added or dropped but
+for the blank line that keeps a paragraph apart, so that the stable part is the same bytes whatever the others
+say. Every line keeps the end that it was written with.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from collections.abc import Sequence
 
 import msgspec
 
+from proxy.steps.align_prefix.structure import free_lines, whole_paragraphs
 from proxy.steps.align_prefix.volatile import Change, changes_of
 
 
@@ -41,77 +43,135 @@ class Arrangement(msgspec.Struct, frozen=True):
     is_aligned: bool
 
 
+class _Line(msgspec.Struct, frozen=True):
+    """A line, how it ends (the last of a text does not), how often it changes and whether it may be moved."""
+
+    text: str
+    end: str
+    change: Change = Change.NEVER
+    can_move: bool = False
+
+    @property
+    def is_blank(self) -> bool:
+        return not self.text.strip()
+
+    @property
+    def is_stable(self) -> bool:
+        return not self.change and not self.is_blank
+
+
 def arrange(texts: Sequence[SystemText], declared: Sequence[str]) -> Arrangement:
-    """Return the order in which lines that change stand behind all that do not."""
-    split = [each.text.split("\n") for each in texts]
-    changes = [changes_of(lines, declared) for lines in split]
-    last = max((number for number in range(len(split)) if _end(split[number], changes[number])), default=-1)
+    """Return the order in which paragraphs that change stand behind all that do not."""
+    split = _read([each.text for each in texts], declared)
+    last = max((number for number, lines in enumerate(split) if _end(lines)), default=-1)
     edits: dict[int, str | None] = {}
-    moved: list[str] = []
+    moved: list[_Line] = []
     is_aligned = True
     for number in range(last):
-        kept, taken = _parted(split[number], changes[number], len(split[number]))
-        if not taken:
-            continue
-        is_empty = not any(map(str.strip, kept))
-        if is_empty and not texts[number].can_go:
+        kept, taken = _parted(split[number])
+        if taken and all(line.is_blank for line in kept) and not texts[number].can_go:
             is_aligned = False
-            continue
-        edits[number] = None if is_empty else "\n".join(kept)
-        moved += taken
+        elif taken:
+            edits[number] = None if all(line.is_blank for line in kept) else _joined(kept)
+            moved += taken
+        is_aligned &= not any(line.change and not line.can_move for line in split[number])
     stable_chars = 0
     if last >= 0:
-        end = _end(split[last], changes[last])
-        kept, taken = _parted(split[last], changes[last], end)
+        lines = split[last]
+        end = _end(lines)
+        # What is part of a paragraph with something stable in it stays with that.
+        border = next((index for index in range(end, len(lines)) if lines[index].is_blank), len(lines))
+        kept, taken = _parted(lines[:border], is_whole=False)
         moved += taken
-        stable = "\n".join(kept)
-        stable_chars = len(stable)
+        stable = kept[: len(kept) - (border - end)]
+        stable_chars = len(_joined(stable))
+        is_aligned &= not any(line.change and not line.can_move for line in lines[:end])
         if moved:
-            edits[last] = "\n".join([*kept, *moved, *split[last][end:]])
+            edits[last] = _joined([*kept, *moved, *lines[border:]])
     return Arrangement(
         edits,
-        tuple(
-            "\n".join(line for line, change in zip(lines, changing, strict=True) if not change)
-            for lines, changing in zip(split, changes, strict=True)
-        ),
+        tuple(_joined([line for line in lines if not line.change]).strip("\r\n") for lines in split),
         last,
         stable_chars,
-        sum(1 for line in moved if line.strip()),
-        max((change for changing in changes for change in changing), default=Change.NEVER),
+        sum(not line.is_blank for line in moved),
+        max((line.change for lines in split for line in lines), default=Change.NEVER),
         is_aligned,
     )
 
 
-def _end(lines: Sequence[str], changes: Sequence[Change]) -> int:
+def _read(texts: Sequence[str], declared: Sequence[str]) -> list[list[_Line]]:
+    if not declared:
+        return [_lines(text) for text in texts]
+    split = [_lines(text) for text in texts]
+    free = free_lines([[line.text for line in lines] for lines in split])
+    read: list[list[_Line]] = []
+    for lines, is_free in zip(split, free, strict=True):
+        words = [line.text for line in lines]
+        changes = [
+            change if may else Change.NEVER
+            for change, may in zip(changes_of(words, declared), is_free, strict=True)
+        ]
+        going = whole_paragraphs(words, list(map(bool, changes)))
+        read.append(
+            [
+                _Line(line.text, line.end, change, can)
+                for line, change, can in zip(lines, changes, going, strict=True)
+            ]
+        )
+    return read
+
+
+def _lines(text: str) -> list[_Line]:
+    pieces = text.split("\n")
+    lines = [
+        _Line(piece[:-1], "\r\n") if piece.endswith("\r") else _Line(piece, "\n") for piece in pieces[:-1]
+    ]
+    return [*lines, _Line(pieces[-1], "")]
+
+
+def _joined(lines: Sequence[_Line]) -> str:
+    """Return lines as a text: the last loses its end, one that had none gets that of its neighbour."""
+    if not lines:
+        return ""
+    pieces: list[str] = []
+    for index, line in enumerate(lines[:-1]):
+        pieces += (
+            line.text,
+            line.end or (lines[index - 1].end if index else "") or lines[index + 1].end or "\n",
+        )
+    return "".join(pieces) + lines[-1].text
+
+
+def _end(lines: Sequence[_Line]) -> int:
     """Return the number of lines up to the last that does not change and is not blank."""
     for index in range(len(lines) - 1, -1, -1):
-        if not changes[index] and lines[index].strip():
+        if lines[index].is_stable:
             return index + 1
     return 0
 
 
-def _parted(lines: Sequence[str], changes: Sequence[Change], end: int) -> tuple[list[str], list[str]]:
-    """Return which of the first `end` lines stay and which go behind.
+def _parted(lines: Sequence[_Line], *, is_whole: bool = True) -> tuple[list[_Line], list[_Line]]:
+    """Return which lines stay and which go behind, every paragraph of these with a blank line before it.
 
-    A run of them between blank lines takes one of these along, which then stands before it.
+    `is_whole` says that the text ends with them.
     """
-    kept: list[str] = []
-    taken: list[str] = []
+    kept: list[_Line] = []
+    taken: list[_Line] = []
     index = 0
-    while index < end:
-        if not changes[index]:
+    while index < len(lines):
+        if not lines[index].can_move:
             kept.append(lines[index])
             index += 1
             continue
         run = index
-        while run < end and changes[run]:
+        while run < len(lines) and lines[run].can_move:
             run += 1
-        is_apart = not kept or not kept[-1].strip()
-        if is_apart and run < end and not lines[run].strip():
+        if run < len(lines):
             taken.append(lines[run])
-            taken += lines[index:run]
-            run += 1
+        elif is_whole and kept and kept[-1].is_blank:
+            taken.append(kept.pop())
         else:
-            taken += lines[index:run]
-        index = run
+            taken.append(_Line("", lines[index].end or "\n"))
+        taken += lines[index:run]
+        index = run + 1
     return kept, taken

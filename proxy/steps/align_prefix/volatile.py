@@ -1,7 +1,7 @@
 """Which lines of a text change from request to request, as a policy declares them.
 
 Owns the lines that have names (`date`, `time`, `uuid`, `hex`). Nothing is guessed: a line is volatile only if
-the policy says so, and never inside a code fence. Matching is linear in the line.
+the policy says so. Where it stands is not looked at here. Matching is linear in the line.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from enum import IntEnum
 
 from proxy.core.globs import fits
+from proxy.steps.align_prefix.structure import is_role_line
 
 _LONGEST_LINE_CHARS = 200
-_FENCES = ("```", "~~~")
 
 _TIME = r"\d{1,2}:\d{2}(?::\d{2}(?:\.\d{1,9})?)?(?: ?[AaPp]\.?[Mm]\.?)?"
 _ZONE = r"(?: ?(?:Z|UTC|GMT|[A-Z]{3,4}|[+-]\d{2}:?\d{2}))?"
@@ -56,17 +56,7 @@ def changes_of(lines: Sequence[str], declared: Sequence[str]) -> list[Change]:
     """Return for each line of a text how often it changes."""
     names = frozenset(declared).intersection(BUILT_IN)
     patterns = [pattern for pattern in declared if pattern not in names]
-    found: list[Change] = []
-    is_fenced = False
-    for line in lines:
-        stripped = line.strip()
-        if stripped.startswith(_FENCES):
-            is_fenced = not is_fenced
-            found.append(Change.NEVER)
-        else:
-            found.append(Change.NEVER if is_fenced else _change(stripped, patterns, names))
-    # Behind a fence that is never closed nobody can tell code from words.
-    return [Change.NEVER] * len(found) if is_fenced else found
+    return [_change(line.strip(), patterns, names) for line in lines]
 
 
 def _change(line: str, patterns: Sequence[str], names: frozenset[str]) -> Change:
@@ -78,6 +68,6 @@ def _change(line: str, patterns: Sequence[str], names: frozenset[str]) -> Change
 
 
 def _is_named(line: str, names: frozenset[str]) -> bool:
-    if not names or len(line) > _LONGEST_LINE_CHARS or _DIGIT.search(line) is None:
+    if not names or len(line) > _LONGEST_LINE_CHARS or _DIGIT.search(line) is None or is_role_line(line):
         return False
     return any(name in names and pattern.search(line) is not None for name, pattern in _NAMED)

@@ -182,6 +182,9 @@ class ProviderClient:
             fields.append((own[1].decode("latin-1"), own[2].decode("latin-1")))
         else:
             fields.extend(credential)
+        if self._proxy is not None and self.target.address.tunnel is None and self._proxy_headers:
+            # Without a tunnel it is a field of the request itself, which aiohttp leaves to us.
+            fields.extend(self._proxy_headers.items())
         if isinstance(body, Upload):
             fields.append(("Content-Length", str(body.size_bytes)))
         return fields

@@ -159,10 +159,8 @@ class OpenAiBatches:
     async def cancel(self, batch_id: str) -> None:
         """See `BatchApi`."""
         reply = await self._send("POST", f"{_batch_path(batch_id)}/cancel")
-        try:
+        if reply.status not in (400, 409):  # it has ended meanwhile, or is being cancelled already
             checked(reply)
-        except FileRefused:
-            return  # it has ended meanwhile, or is being cancelled already
 
     async def results(self, batch: RemoteBatch) -> AsyncIterator[bytes]:
         """See `BatchApi`. A file that is gone raises `NotFound` only before its first line."""

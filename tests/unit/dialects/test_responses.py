@@ -132,7 +132,8 @@ def test_the_cap_is_the_same_for_every_model_and_stop_is_unknown() -> None:
 
 
 def test_reasoning_is_what_the_request_says_or_its_model() -> None:
-    assert RESPONSES.is_reasoning(body(reasoning={"effort": "low"}), "gpt-4o")
+    assert RESPONSES.is_reasoning(body(reasoning={"effort": "low"}), "house-model")
+    assert not RESPONSES.is_reasoning(body(reasoning={"effort": "low"}), "gpt-4o"), "it takes no effort"
     assert not RESPONSES.is_reasoning(body(reasoning={"effort": "none"}), "gpt-5.1")
     assert RESPONSES.is_reasoning(body(), "gpt-5.1")
 

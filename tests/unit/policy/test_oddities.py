@@ -162,11 +162,6 @@ def test_sections_without_effect_are_pointed_out(problems: Problems) -> None:
     )
 
 
-def test_lanes_that_are_not_carried_yet_are_pointed_out(problems: Problems) -> None:
-    said = warnings(problems, "{name: r, match: {path: /x}, urgency: {default: deferrable}, batch: {}}")
-    assert said == ["accepted, but this version carries everything on the stream lane"]
-
-
 @pytest.mark.parametrize("path", ["/V1/chat/completions", "/v1/Chat/Completions", "'/V1/*'"])
 def test_capitals_in_a_path_change_nothing(problems: Problems, path: str) -> None:
     assert shadowed(problems, f"{{path: {path}}}", "{path: /v1/chat/completions}")

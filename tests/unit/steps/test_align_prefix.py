@@ -97,26 +97,37 @@ def test_lines_are_moved_for_every_provider_and_nothing_else_is_done(provider: s
 @pytest.mark.parametrize(
     ("dialect", "fields", "expected"),
     [
-        (CHAT, {"messages": [system(DATE), system(LONG), HI]}, {"messages": [system(f"{LONG}\n{DATE}"), HI]}),
+        (
+            CHAT,
+            {"messages": [system(DATE), system(LONG), HI]},
+            {"messages": [system(f"{LONG}\n\n{DATE}"), HI]},
+        ),
         (
             CHAT,
             {"messages": [system([{"type": "text", "text": DATE}, {"type": "text", "text": LONG}]), HI]},
-            {"messages": [system([{"type": "text", "text": f"{LONG}\n{DATE}"}]), HI]},
+            {"messages": [system([{"type": "text", "text": f"{LONG}\n\n{DATE}"}]), HI]},
         ),
-        (RESPONSES, {"instructions": f"{DATE}\n{LONG}", "input": "hi"}, {"instructions": f"{LONG}\n{DATE}"}),
         (
             RESPONSES,
-            {"instructions": f"{DATE}\nBe kind.", "input": [{"role": "developer", "content": LONG}, HI]},
-            {"instructions": "Be kind.", "input": [{"role": "developer", "content": f"{LONG}\n{DATE}"}, HI]},
+            {"instructions": f"{DATE}\n\n{LONG}", "input": "hi"},
+            {"instructions": f"{LONG}\n\n{DATE}"},
         ),
-        (MESSAGES, {"system": f"{DATE}\n{LONG}", "messages": [HI]}, {"system": f"{LONG}\n{DATE}"}),
+        (
+            RESPONSES,
+            {"instructions": f"{DATE}\n\nBe kind.", "input": [{"role": "developer", "content": LONG}, HI]},
+            {
+                "instructions": "Be kind.",
+                "input": [{"role": "developer", "content": f"{LONG}\n\n{DATE}"}, HI],
+            },
+        ),
+        (MESSAGES, {"system": f"{DATE}\n\n{LONG}", "messages": [HI]}, {"system": f"{LONG}\n\n{DATE}"}),
         (
             MESSAGES,
             {
-                "system": [{"type": "text", "text": f"{DATE}\nBe kind."}, {"type": "text", "text": LONG}],
+                "system": [{"type": "text", "text": f"{DATE}\n\nBe kind."}, {"type": "text", "text": LONG}],
                 "messages": [HI],
             },
-            {"system": [{"type": "text", "text": "Be kind."}, {"type": "text", "text": f"{LONG}\n{DATE}"}]},
+            {"system": [{"type": "text", "text": "Be kind."}, {"type": "text", "text": f"{LONG}\n\n{DATE}"}]},
         ),
     ],
 )
@@ -130,9 +141,9 @@ def test_lines_go_behind_all_of_the_system_text(
 @pytest.mark.parametrize(
     ("dialect", "fields"),
     [
-        (CHAT, {"messages": [system(f"{LONG}\n{DATE}"), HI]}),
-        (CHAT, {"messages": [HI, system(f"{DATE}\n{LONG}")]}),
-        (CHAT, {"messages": [{"role": "user", "content": f"{DATE}\n{LONG}"}]}),
+        (CHAT, {"messages": [system(f"{LONG}\n\n{DATE}"), HI]}),
+        (CHAT, {"messages": [HI, system(f"{DATE}\n\n{LONG}")]}),
+        (CHAT, {"messages": [{"role": "user", "content": f"{DATE}\n\n{LONG}"}]}),
         (CHAT, {"messages": [system(DATE), HI]}),
         (CHAT, {"messages": [HI]}),
         (CHAT, {"messages": []}),
@@ -151,7 +162,7 @@ def test_where_nothing_is_out_of_order_nothing_moves(dialect: Dialect, fields: d
 
 def test_the_beginning_is_the_same_on_any_day() -> None:
     days = [
-        run(chat(system(f"Today is 2026-11-{day}.\n{LONG}"), HI), volatile=("date",)).document.to_bytes()
+        run(chat(system(f"Today is 2026-11-{day}.\n\n{LONG}"), HI), volatile=("date",)).document.to_bytes()
         for day in (29, 30)
     ]
     common = next(index for index, (one, two) in enumerate(zip(*days, strict=True)) if one != two)
@@ -169,15 +180,15 @@ def test_a_long_system_text_is_marked_for_models_that_take_marks() -> None:
 
 
 def test_the_mark_stands_before_what_changes() -> None:
-    outcome = run(chat(system(f"{DATE}\n{LONG}"), HI), volatile=("date",))
+    outcome = run(chat(system(f"{DATE}\n\n{LONG}"), HI), volatile=("date",))
     assert messages(outcome)[0]["content"] == [
         {"type": "text", "text": LONG} | POINT,
-        {"type": "text", "text": f"\n{DATE}"},
+        {"type": "text", "text": f"\n\n{DATE}"},
     ]
-    outcome = claude(body(system=f"{LONG}\n{DATE}", messages=[HI]), volatile=("date",))
+    outcome = claude(body(system=f"{LONG}\n\n{DATE}", messages=[HI]), volatile=("date",))
     assert outcome.document.value("system") == [
         {"type": "text", "text": LONG} | MARK,
-        {"type": "text", "text": f"\n{DATE}"},
+        {"type": "text", "text": f"\n\n{DATE}"},
     ]
     assert detail(outcome) == {"breakpoints": 1}
 
@@ -256,20 +267,20 @@ def test_others_are_not(options: dict[str, Any], turns: list[Any]) -> None:
 def test_behind_the_time_of_day_nothing_is_marked() -> None:
     turns = [HI, {"role": "assistant", "content": "a"}, HI]
     for line, count in (("It is 18:05", 1), (DATE, 2)):
-        outcome = claude(body(system=f"{LONG}\n{line}", messages=turns), volatile=("date", "time"))
+        outcome = claude(body(system=f"{LONG}\n\n{line}", messages=turns), volatile=("date", "time"))
         assert detail(outcome) == {"breakpoints": count}
 
 
 @pytest.mark.parametrize(
     "fields",
     [
-        {"system": [{"type": "text", "text": f"{DATE}\n{LONG}"} | MARK], "messages": [HI]},
+        {"system": [{"type": "text", "text": f"{DATE}\n\n{LONG}"} | MARK], "messages": [HI]},
         {
-            "system": f"{DATE}\n{LONG}",
+            "system": f"{DATE}\n\n{LONG}",
             "messages": [{"role": "user", "content": [{"type": "text", "text": "x"} | MARK]}],
         },
-        {"system": f"{DATE}\n{LONG}", "messages": [HI], "tools": [{"name": "a"} | MARK]},
-        {"system": f"{DATE}\n{LONG}", "messages": [HI]} | MARK,
+        {"system": f"{DATE}\n\n{LONG}", "messages": [HI], "tools": [{"name": "a"} | MARK]},
+        {"system": f"{DATE}\n\n{LONG}", "messages": [HI]} | MARK,
     ],
 )
 def test_the_callers_own_marks_win(fields: dict[str, Any]) -> None:
@@ -281,7 +292,7 @@ def test_the_callers_own_marks_win(fields: dict[str, Any]) -> None:
 
 
 def test_a_caller_with_breakpoints_still_gets_a_key() -> None:
-    turn = system([{"type": "text", "text": f"{DATE}\n{LONG}"} | POINT])
+    turn = system([{"type": "text", "text": f"{DATE}\n\n{LONG}"} | POINT])
     outcome = run(chat(turn, HI), volatile=("date",), one_shot=True)
     assert messages(outcome) == [turn, HI]
     assert outcome.added == ("prompt_cache_key",)
@@ -304,7 +315,7 @@ def test_the_key_follows_from_what_requests_have_in_common() -> None:
     first = key(chat(system(LONG), HI))
     assert first == key(chat(system(LONG), HI, user="other", temperature=1))
     assert first == key(chat(system(LONG), {"role": "user", "content": "other"}), model="gpt-4o")
-    assert first == key(chat(system(f"{LONG}\n{DATE}"), HI), volatile=("date",))
+    assert first == key(chat(system(f"{LONG}\n\n{DATE}"), HI), volatile=("date",))
     assert first != key(chat(system(LONG + "."), HI))
     assert first != key(chat(system(LONG), HI, tools=[{"type": "function"}]))
     assert first.startswith("weir-")
@@ -431,10 +442,10 @@ def test_whatever_is_moved_and_marked_a_conversation_stays_legal(
         request = json.loads(conversation(name, Random(seed)))
         request["model"] = model
         if name == "messages":
-            request["system"] = f"{DATE}\n{LONG}"
+            request["system"] = f"{DATE}\n\n{LONG}"
             request["max_tokens"] = 5
         else:
-            request[FIELDS[name]].insert(0, {"role": "developer", "content": f"{DATE}\n{LONG}"})
+            request[FIELDS[name]].insert(0, {"role": "developer", "content": f"{DATE}\n\n{LONG}"})
             request[FIELDS[name]].insert(0, {"role": "system", "content": "It is 18:05"})
         raw = json.dumps(request).encode()
         expected = problems(name, raw)

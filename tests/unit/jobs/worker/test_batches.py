@@ -42,9 +42,9 @@ async def assert_each_answered_once(r: Rig, jobs: Sequence[Job], tier: str = "ba
 
 
 async def everything_is_cleaned(r: Rig) -> bool:
-    async with aiohttp.ClientSession(headers={"Authorization": "Bearer sk-test"}) as session:
-        async with session.get(f"{r.url}/v1/files") as response:
-            return not (await response.json())["data"]
+    key = {"Authorization": "Bearer sk-test"}
+    async with aiohttp.ClientSession() as session, session.get(f"{r.url}/v1/files", headers=key) as response:
+        return not (await response.json())["data"]
 
 
 def test_jobs_share_a_batch_and_are_booked_at_its_price() -> None:

@@ -159,7 +159,7 @@ def test_a_job_given_up_during_its_call_is_cut_off_and_booked() -> None:
             assert (await r.booked(job))["call:1"].kind is BookingKind.LOSER
 
             async def has_hung_up() -> bool:
-                return (await r.stats())["disconnects"]["before_first_byte"] == 1
+                return bool((await r.stats())["disconnects"]["before_first_byte"] == 1)
 
             await r.until(has_hung_up)
 
