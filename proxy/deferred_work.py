@@ -211,8 +211,14 @@ class DeferredWork:
         self._tasks.append(loop.create_task(self._look_after(), name="look after jobs"))
 
     async def _try_to_open(self) -> None:
-        await self.store.open()
-        self._is_open = True
+        if not self._is_open:
+            try:
+                await self.store.open()
+            except StoreUnavailable:
+                # What it has begun would stay open for ever.
+                await self.store.close()
+                raise
+            self._is_open = True
         self._salt = await self.store.salt()
         if self.batch is not None:
             self.batch.salt = self._salt

@@ -1,9 +1,9 @@
 """Other names by which servers take an output cap, and which values of a cap mean that there is none.
 
 Owns those rules as data, by the provider of an upstream; a limit must see them all. Sources: the code of
-llama.cpp's server (`n_predict` is read before `max_tokens`, and -1 is no end), Ollama (`num_predict`, of which
-0 and less are no end), SGLang and vLLM (a 0 counts as absent). OpenAI, Azure and Anthropic refuse what is
-below 1.
+llama.cpp's server (`n_predict` is read before `max_tokens`, and -1 is no end), Ollama (`num_predict`, of
+which 0 and less are no end), SGLang and vLLM (a 0 counts as absent). OpenAI, Azure and Anthropic refuse what
+is below 1.
 """
 
 from __future__ import annotations

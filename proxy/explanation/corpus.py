@@ -26,7 +26,6 @@ from proxy.explanation.prompt_cost import Prompt, SeenPrefixes
 from proxy.explanation.single import read_prompts, stages_of
 from proxy.pipeline import Decision, Pipeline, Request
 
-
 _MOST_NAMES = 10
 
 
@@ -189,7 +188,7 @@ class Corpus:
         """Return the sums as one object; see docs/explain.md for its fields."""
         counts = self._counts
         has_prices = self._pipeline.prices is not None
-        summary = {
+        said: dict[str, Any] = {
             "requests": counts["requests"],
             "touched": counts["touched"],
             "rejected": dict(self._rejections),
@@ -210,9 +209,9 @@ class Corpus:
             ],
         } | self._total.said(has_prices)
         if has_prices:
-            summary["usd"]["unpriced_upstreams"] = list(self._unpriced_upstreams)
-            summary["usd"]["unpriced_models"] = list(map(_printable, self._unpriced_models))
-        return summary
+            said["usd"]["unpriced_upstreams"] = list(self._unpriced_upstreams)
+            said["usd"]["unpriced_models"] = list(map(_printable, self._unpriced_models))
+        return said
 
 
 def _printable(text: str) -> str:

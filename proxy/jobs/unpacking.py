@@ -15,6 +15,7 @@ from typing import Any
 
 import msgspec
 
+from proxy.core.document import Document, DocumentError
 from proxy.core.json_values import decode
 from proxy.jobs.model import Answer, HeaderFields, JobError
 
@@ -28,6 +29,7 @@ _EXPIRED_CODES = frozenset({"batch_expired", "expired"})
 _CANCELLED_CODES = frozenset({"batch_cancelled", "batch_canceled", "cancelled", "canceled"})
 _REFUSED_WORDS = ("invalid", "not_found", "unsupported", "content_filter", "content_policy", "too_large")
 _LONGEST_MESSAGE = 2000
+_DEEPEST = 800
 _BOM = b"\xef\xbb\xbf"
 
 
@@ -130,12 +132,34 @@ def unpack(lines: Iterable[bytes], job_ids: Collection[str], source: str) -> Unp
 
 
 def read_line(text: bytes, source: str) -> tuple[str, LineOutcome] | None:
-    """Read one line that is not blank: the id of its job and what became of it; `None` for what is no line."""
+    """Read one line that is not blank: the id of its job and what became of it; `None` for nonsense."""
     try:
-        line = _DECODER.decode(text)
+        line: _Line | None = _DECODER.decode(text)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        line = _read_tolerantly(text)
+    return None if line is None else (line.custom_id, _outcome(line, source))
+
+
+def _read_tolerantly(text: bytes) -> _Line | None:
+    # Half a surrogate pair, where an answer was cut within a character, and NaN are no reason to pay again.
+    try:
+        document = Document.parse(text, max_depth=_DEEPEST)
+        custom_id = document.value("custom_id")
+        raw = document.get("response")
+        response = None if raw in (None, b"null") else Document.parse(raw or b"", max_depth=_DEEPEST)
+    except DocumentError:
         return None
-    return line.custom_id, _outcome(line, source)
+    if not isinstance(custom_id, str):
+        return None
+    if response is None:
+        return _Line(custom_id, None, document.value("error"))
+    body = response.get("body")
+    told = _Response(
+        response.value("status_code"),
+        response.value("request_id"),
+        _NO_BODY if body is None else msgspec.Raw(body),
+    )
+    return _Line(custom_id, told, document.value("error"))
 
 
 def _outcome(line: _Line, source: str) -> LineOutcome:

@@ -1,4 +1,4 @@
-"""Owns the warnings about steps that are valid one by one but do less than meant: order, parameters, bounds."""
+"""Owns the warnings about steps that are valid but do less than meant: their order, parameters and bounds."""
 
 from __future__ import annotations
 

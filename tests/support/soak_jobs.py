@@ -266,7 +266,13 @@ async def _worker(store_url: str, upstream: str, name: str) -> None:
     store = RedisStore(store_url, SystemClock(), namespace=NAMESPACE)
     policies = Policies(upstream_at(upstream), RouteRules(flush_jobs=500, flush_after_seconds=0.5))
     settings = replace(
-        QUICK, name=name, lease_seconds=4.0, idle_seconds=0.2, calls=24, pace_lifetime_seconds=5.0
+        QUICK,
+        name=name,
+        lease_seconds=4.0,
+        idle_seconds=0.2,
+        calls=24,
+        batch_jobs=500,
+        pace_lifetime_seconds=5.0,
     )
     while True:
         try:

@@ -68,7 +68,8 @@ class Packer:
         why = flush_reason(pool, rule, limits, kit.now())
         if why is None:
             return 0
-        jobs = await self._candidates(pool, limits.jobs * most_batches)
+        # No more than one batch may hold: who packs ten thousand jobs in one go dies before it is done.
+        jobs = await self._candidates(pool, limits.jobs)
         if why == "age" and len(jobs) < min_jobs:
             await self._send_elsewhere(jobs, "too few jobs to make a batch")
             return 0

@@ -42,7 +42,7 @@ class WorkerSettings:
     poll_seconds: float = 5.0
     poll_most_seconds: float = 60.0
     uncertain_seconds: float = 10.0
-    batch_jobs: int = 10_000
+    batch_jobs: int = 5_000
     batch_tries: int = 3
     flex_misses: int = 5
     splits: int = 6

@@ -151,3 +151,17 @@ def test_messages_that_no_store_takes_are_made_harmless() -> None:
 def test_empty_files_leave_every_job_missing() -> None:
     found = unpack([], ["a", "b"], "batch:1")
     assert {outcome.kind for outcome in found.outcomes.values()} == {OutcomeKind.MISSING}
+
+
+@pytest.mark.parametrize("body", [b'{"content":"cut \\ud83d"}', b'{"score":NaN}'])
+def test_an_answer_that_strict_readers_refuse_is_an_answer_all_the_same(body: bytes) -> None:
+    outcome = one(response_line("a", body=body))
+    assert outcome.kind is OutcomeKind.ANSWER
+    assert outcome.answer is not None
+    assert outcome.answer.body == body
+    assert ("x-request-id", "req_1") in outcome.answer.headers
+
+
+def test_an_endless_nest_is_nonsense_and_no_crash() -> None:
+    line = b'{"custom_id":"a","response":{"status_code":200,"body":' + b"[" * 100_000
+    assert unpack([line], ["a"], "batch:1").unreadable == 1
