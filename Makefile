@@ -78,6 +78,9 @@ soak: setup ## The long forms of the chaos and accumulation tests: some minutes 
 		timeout --kill-after=10 1200 $(BIN)/python -m pytest -q -s \
 		tests/functional/test_chaos.py tests/functional/test_accumulation.py $(ARGS)
 
+soak-jobs: setup ## 10,000 jobs through killed workers and a restarted store: none lost, none double (ARGS='--jobs 500')
+	@timeout --kill-after=10 1800 $(BIN)/python -m tests.perf.soak_jobs $(ARGS)
+
 savings: setup ## Measure what each step brings, against the simulated provider (ARGS=--json)
 	@$(BIN)/python -m tests.perf.savings $(ARGS)
 

@@ -243,7 +243,7 @@ class App:
                 break
             self.service.close_idle()
         if self._jobs is not None:
-            self._jobs.release_callers()
+            await self._jobs.drain(deadline - self._clock.monotonic(), self._stop_now)
 
     async def _pause(self, seconds: float) -> bool:
         """Wait; return whether stopping at once was asked for."""

@@ -2,7 +2,6 @@
 
     DeferredWork      everything, for a process that serves callers or only works
     PolicyDirectory   what the worker asks about policies, answered from the set in force
-    MetricsWatch      what the worker says, counted
 
 Owns their construction, their life (`open`, `close`) and what is looked after every second: how the store is,
 how fast tiers are, how many jobs there are.
@@ -24,14 +23,14 @@ from proxy.core.clock import Clock
 from proxy.core.upstream import Upstream
 from proxy.jobs.breaker import Breaker, GuardedStore
 from proxy.jobs.changes import Census
+from proxy.jobs.counting import MetricsWatch
 from proxy.jobs.inspection import Inspector
-from proxy.jobs.model import Batch, Booking, BookingKind, Job
 from proxy.jobs.opening import DEFAULT, SQLITE, make_store
 from proxy.jobs.sealing import PlainVault, SealError, SecretVault, vault_from
 from proxy.jobs.store import JobStore, StoreUnavailable
 from proxy.jobs.worker.kit import Kit
 from proxy.jobs.worker.loop import Worker
-from proxy.jobs.worker.ports import RouteRules, Trouble, WorkerSettings
+from proxy.jobs.worker.ports import RouteRules, WorkerSettings
 from proxy.jobs.worker.providers import Providers
 from proxy.lanes.batch.deferring import Deferring
 from proxy.lanes.batch.job_api import JobApi
@@ -40,7 +39,7 @@ from proxy.lanes.batch.pace import Pace
 from proxy.lanes.batch.parents import Parents
 from proxy.lanes.lane import Lane
 from proxy.observe import catalogue
-from proxy.observe.metrics import OTHER, Metrics
+from proxy.observe.metrics import Metrics
 from proxy.policy.model import PolicySet
 from proxy.settings import Settings
 from proxy.upstream.providers.prices import PriceTable
@@ -49,10 +48,9 @@ _log = logging.getLogger("weir")
 
 _TICK_SECONDS = 1.0
 _SLOW_TICKS = 5
+_ENDING_SECONDS = 0.2
 _SETTLED_TICKS = 2
 """Ticks after a recovery before jobs are cancelled that may have arrived with it."""
-
-_TIERS = frozenset({"default", "standard", "flex", "batch", "background_2h", "background_8h", "priority"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,43 +95,6 @@ class PolicyDirectory:
                 batch = known.batch
                 return RouteRules(batch.flush_jobs, batch.flush_after_seconds, batch.min_jobs)
         return RouteRules()
-
-
-class MetricsWatch:
-    """Counts what the worker says."""
-
-    def __init__(self, metrics: Metrics) -> None:
-        self._metrics = metrics
-
-    def ended(self, job: Job) -> None:
-        """See `Watch`."""
-        ended_as = job.ended_as or job.state
-        self._metrics.add(catalogue.JOBS_ENDED, (job.route, job.tier.value, ended_as.value))
-        if job.ended is not None:
-            margin = max(0.0, job.deadline - job.ended)
-            self._metrics.observe(catalogue.JOB_MARGIN, (job.tier.value,), margin)
-
-    def rescue_begun(self, job: Job) -> None:
-        """See `Watch`."""
-        self._metrics.add(catalogue.JOB_RESCUES, (job.route, job.tier.value))
-
-    def batch_sent(self, batch: Batch, jobs: int) -> None:
-        """See `Watch`."""
-        self._metrics.observe(catalogue.JOB_BATCH_SIZE, (batch.group.upstream,), jobs)
-
-    def booked(self, job: Job, booking: Booking) -> None:
-        """See `Watch`."""
-        metrics = self._metrics
-        tier = booking.tier if booking.tier in _TIERS else OTHER
-        metrics.add(catalogue.JOB_EXECUTIONS, (job.route, tier, booking.kind.value))
-        if booking.usd is not None:
-            metrics.add(catalogue.JOB_USD, (job.route, tier), booking.usd)
-        if booking.kind is BookingKind.ANSWER and booking.standard_usd is not None:
-            metrics.add(catalogue.JOB_STANDARD_USD, (job.route,), booking.standard_usd)
-
-    def trouble(self, kind: Trouble, upstream: str) -> None:
-        """See `Watch`."""
-        self._metrics.add(catalogue.JOB_TROUBLE, (kind.value, upstream))
 
 
 class DeferredWork:
@@ -192,8 +153,9 @@ class DeferredWork:
         batch = self.batch = BatchLane(
             loop, self._clock, self.store, direct, self._kept.vault, self.is_available, cancel
         )
-        api = JobApi(loop, self._clock, self.store, direct, lambda: self._salt, cancel)
-        return batch, api, Parents(loop, self._clock, self.store, direct, lambda: self._salt)
+        tasks = batch.tasks
+        api = JobApi(loop, self._clock, self.store, direct, lambda: self._salt, tasks, cancel)
+        return batch, api, Parents(loop, self._clock, self.store, direct, lambda: self._salt, tasks)
 
     async def open(self) -> None:
         """Open the store and begin to work.
@@ -232,17 +194,26 @@ class DeferredWork:
     def _is_working(self) -> bool:
         return any(task.get_name() == "job worker" for task in self._tasks)
 
-    def release_callers(self) -> None:
-        """Let held callers go: the process ends, their jobs do not."""
+    async def drain(self, seconds: float, stop_now: asyncio.Event) -> None:
+        """Let held callers go, and give calls in progress so much time: cut off, they would be paid twice."""
         if self.batch is not None:
             self.batch.release()
+        if not self._is_working:
+            return
+        loop = asyncio.get_running_loop()
+        stopping = loop.create_task(self._worker.stop(max(0.0, seconds)), name="job worker stops")
+        hurry = loop.create_task(stop_now.wait(), name="stop now")
+        await asyncio.wait({stopping, hurry}, return_when=asyncio.FIRST_COMPLETED)
+        for task in (stopping, hurry):
+            task.cancel()
+        await asyncio.gather(stopping, hurry, return_exceptions=True)
 
-    async def close(self, drain_seconds: float = 0.0) -> None:
+    async def close(self) -> None:
         """Stop working, give leases back, close the store."""
         if self.batch is not None:
-            await self.batch.close()
+            await self.batch.tasks.end(_ENDING_SECONDS)
         if self._is_working:
-            await self._worker.stop(drain_seconds)
+            await self._worker.stop()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)

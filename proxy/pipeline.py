@@ -149,17 +149,7 @@ class Pipeline:
         if route is None:
             return msgspec.structs.replace(self.untouched(read.dialect), steps=tuple(read.failures))
         upstream = self.policies.upstreams[route.upstream or self.policies.default_upstream]
-        rewritten = self._rewriting.run(  # 2 steps
-            route,
-            upstream,
-            read.document,
-            read.dialect,
-            read.model,
-            request.header,
-            trace,
-            request.is_wanted,
-            request.path,
-        )
+        rewritten = self._rewritten(route, upstream, request, read, trace)  # 2 steps
         document, added = rewritten.document, rewritten.added
         try:
             urgency = classify(route, self._urgency_facts(request, read, document))  # 3 urgency
@@ -290,6 +280,21 @@ class Pipeline:
             model or None, tools is not None and tools not in (b"null", b"[]"), is_stream, count
         )
         return _Read(document, dialect, model, is_stream, facts, failures)
+
+    def _rewritten(
+        self, route: Route, upstream: Upstream, request: Request, read: _Read, trace: Trace | None
+    ) -> Rewritten:
+        return self._rewriting.run(
+            route,
+            upstream,
+            read.document,
+            read.dialect,
+            read.model,
+            request.header,
+            trace,
+            request.is_wanted,
+            request.path,
+        )
 
     def _dialect(self, path: str) -> Dialect | None:
         """Return what is spoken at a path, in whichever case, by any of its names."""

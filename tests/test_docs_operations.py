@@ -73,7 +73,7 @@ def test_every_help_text_names_the_documented_default() -> None:
 
 
 def test_every_setting_has_its_flag() -> None:
-    from_elsewhere = {"upstream_url", "upstream_key"}
+    from_elsewhere = {"upstream_url", "upstream_key", "secret_key"}
     assert set(Settings.__dataclass_fields__) - from_elsewhere <= {action.dest for action in flags().values()}
 
 
@@ -113,7 +113,8 @@ def test_every_limit_is_the_real_one(what: str, limit: str) -> None:
 
 
 def test_every_admin_endpoint_is_documented() -> None:
-    source = (Path(serve.__file__).parent.parent / "edge" / "admin.py").read_text(encoding="utf-8")
+    edge = Path(serve.__file__).parent.parent / "edge"
+    source = "".join((edge / name).read_text(encoding="utf-8") for name in ("admin.py", "admin_jobs.py"))
     served = {f"{verb.upper()} {path}" for verb, path in re.findall(r'add_(\w+)\("(/\w+)"', source)}
     told = {cells[0].strip("`").split("?")[0] for cells in rows("Admin API")}
     assert served == told

@@ -179,7 +179,7 @@ def _print_list(said: dict[str, Any]) -> None:
         )
         for job in said["jobs"]
     ]
-    sys.stdout.write(table(_COLUMNS, rows))
+    print(table(_COLUMNS, rows))
     by_state = ", ".join(f"{count} {state}" for state, count in said["by_state"].items() if count)
     print(f"{counted(sum(said['by_state'].values()), 'job')} in all" + (f": {by_state}" if by_state else ""))
     if said["next"] is not None:

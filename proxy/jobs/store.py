@@ -186,7 +186,8 @@ class JobStore(Protocol):
     ) -> Batch | None:
         """Make a batch of those jobs that are still in its group's pool, leased to `worker`.
 
-        Their order stays. The store counts jobs, bytes and tokens. `None` if no job was left.
+        Their order stays. The store counts jobs, bytes and tokens. `None` if no job was left. Called again
+        with an id that is still `worker`'s and an intent, it adds to that batch; else it raises `LeaseLost`.
         """
         ...
 
@@ -209,7 +210,7 @@ class JobStore(Protocol):
     async def commit_batch(
         self, lease: Lease, move: BatchMove | None = None, changes: Sequence[JobChange] = ()
     ) -> Committed:
-        """Move the batch of the lease and jobs that it holds, all in one step.
+        """Move the batch of the lease and jobs that it holds, in one step (`stepping`: in several if many).
 
         A job that has ended or left is refused and told; the rest stands. Raises, with nothing written,
         `LeaseLost`, and `Conflict` where the event does not go with the batch's state or needs it empty.

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from proxy.sim.scenario import BatchRules, FaultMatch, FaultRule, Faults, Timing
-from tests.support.deferring import FAST, deferring, poll
+from tests.support.deferring import deferring, poll
+from tests.support.job_worker import FAST
 from tests.support.raw_client import RawAnswer
 from tests.support.weir import RunningWeir
 

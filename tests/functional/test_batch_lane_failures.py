@@ -17,7 +17,8 @@ import pytest
 
 from proxy.cli.main import main
 from proxy.sim.scenario import Timing
-from tests.support.deferring import FAST, OWN_KEY, POLICY, PRICES, deferring
+from tests.support.deferring import OWN_KEY, POLICY, PRICES, deferring
+from tests.support.job_worker import FAST
 from tests.support.raw_client import RawAnswer
 from tests.support.redis_server import running as redis_running
 from tests.support.weir import RunningWeir
@@ -105,7 +106,7 @@ def test_a_held_caller_is_told_to_come_again_and_finds_its_job(tmp_path: Path) -
 @contextmanager
 def worker_process(tmp_path: Path, *options: str) -> Iterator[subprocess.Popen[bytes]]:
     command = [sys.executable, "-m", "proxy.cli.main", "worker", *options]
-    process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE)
     assert process.stdout is not None
     try:
         yield process
@@ -148,6 +149,8 @@ def test_the_commands_serve_work_and_show(tmp_path: Path, capsys: pytest.Capture
             refused = capsys.readouterr().err
             assert main(["jobs", "show", job_id, "--store", store]) == 0
             shown = capsys.readouterr().out
+            assert worker.stdout is not None
+            assert b"working on jobs" in worker.stdout.readline()
             worker.send_signal(signal.SIGTERM)
             assert worker.wait(15) == 0
     assert answer.status == 200

@@ -28,9 +28,9 @@ from proxy.core.clock import ManualClock
 from proxy.core.decision import StepReport
 from proxy.core.errors import ProxyError
 from proxy.explanation import explain_request, sent_body
-from proxy.pipeline import Decision, Pipeline, Request
 from proxy.lanes.batch.deferring import Deferring
 from proxy.lanes.batch.pace import Pace
+from proxy.pipeline import Decision, Pipeline, Request
 from proxy.policy.builtin import PLACEHOLDER
 from proxy.policy.lane import LaneCapabilities
 from proxy.policy.load import load

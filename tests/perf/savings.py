@@ -75,7 +75,7 @@ def workloads() -> Iterator[Workload]:
         "a date before long instructions, which the provider caches otherwise",
         'align_prefix: {volatile: ["Today is *"]}',
         tuple(
-            _chat([system | {"content": f"Today is day {n}.\n" + "Be exact. " * 900}, question])
+            _chat([system | {"content": f"Today is day {n}.\n\n" + "Be exact. " * 900}, question])
             for n in range(6)
         ),
     )

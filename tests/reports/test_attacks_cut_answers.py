@@ -130,8 +130,8 @@ def test_an_old_caller_sees_a_reset_where_the_process_ends(tmp_path: Path, numbe
 def test_tls_ends_without_its_own_goodbye_where_an_answer_breaks(tmp_path: Path) -> None:
     authority = Authority(tmp_path)
     identity = authority.server()
-    files = {"tls_certificate": str(identity.certificate), "tls_key": str(identity.key)}
-    with served(tmp_path, cut, chat_policy(), **files) as (proxy, _):
+    certificate, key = str(identity.certificate), str(identity.key)
+    with served(tmp_path, cut, chat_policy(), tls_certificate=certificate, tls_key=key) as (proxy, _):
         context = ssl.create_default_context(cafile=str(authority.certificate))
         host, port = proxy.url.removeprefix("https://").split(":")
         with (

@@ -27,7 +27,7 @@ def test_a_refusal_that_comes_with_a_reset_is_what_the_caller_sees(tmp_path: Pat
     with served(tmp_path, script, reads_body=False) as (proxy, _):
         statuses = []
         for _ in range(ROUNDS):
-            with RawClient(proxy.address) as client:  # type: ignore[arg-type]
+            with proxy.client() as client:
                 head = b"POST /v1/files HTTP/1.1\r\nHost: weir.test\r\nContent-Length: 8000000\r\n\r\n"
                 try:
                     client.send(head)

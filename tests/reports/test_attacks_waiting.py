@@ -93,7 +93,7 @@ def test_a_place_that_becomes_free_by_a_close_is_queued_for_and_then_connected_t
         queued = max(record["queue_ms"] for record in proxy.log(2))
         connected = max(record["connect_ms"] for record in proxy.log(2))
     assert queued > 100
-    assert connected < 50
+    assert connected < queued
 
 
 def hold_and_break(call: Call) -> None:

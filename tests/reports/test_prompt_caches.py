@@ -72,7 +72,7 @@ def test_requests_that_share_a_system_text_hit_the_cache(tmp_path: Path) -> None
 
 def test_a_line_that_changes_at_the_top_costs_nothing_any_more(tmp_path: Path) -> None:
     requests = [
-        chat(("system", f"It is 18:{minute}\n{HANDBOOK}"), ("user", "Where?")) for minute in range(10, 20)
+        chat(("system", f"It is 18:{minute}\n\n{HANDBOOK}"), ("user", "Where?")) for minute in range(10, 20)
     ]
     plain, marked = bills(tmp_path, requests, "align_prefix")
     assert sum(marked) == pytest.approx(sum(plain), rel=0.01), "the lines have to be declared"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -59,9 +59,9 @@ def deferring(
 ) -> Iterator[tuple[RunningWeir, Sim]]:
     """Serve until the block ends. `extra` are further keys of the route's `batch` section."""
     if sim is None:
-        with running(scenario) as own:
-            with deferring(tmp_path, tiers, scenario, key, extra, own, **settings) as both:
-                yield both
+        with ExitStack() as stack:
+            own = stack.enter_context(running(scenario))
+            yield stack.enter_context(deferring(tmp_path, tiers, scenario, key, extra, own, **settings))
         return
     prices = tmp_path / "prices.yaml"
     prices.write_text(PRICES, encoding="utf-8")

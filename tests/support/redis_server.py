@@ -72,11 +72,23 @@ class RedisServer:
     def start(self, *options: str) -> None:
         """Start it, over the data that an earlier start left."""
         command = [
-            *(sys.executable, "-c", _WATCHDOG, binary(self.kind)),
             *("--port", "0", "--unixsocket", str(self.socket_path), "--dir", str(self._folder)),
             *("--appendonly", "yes", "--appendfsync", "always", "--save", "", "--loglevel", "warning"),
             *options,
         ]
+        self._launch(command)
+
+    def start_sentinel(self, port: int, master_port: int) -> None:
+        """Start it as a Sentinel that watches one master, called `main`."""
+        config = self._folder / "sentinel.conf"
+        config.write_text(
+            f"port {port}\nbind 127.0.0.1\nunixsocket {self.socket_path}\ndir {self._folder}\n"
+            f"sentinel monitor main 127.0.0.1 {master_port} 1\n"
+        )
+        self._launch([str(config), "--sentinel"])
+
+    def _launch(self, arguments: list[str]) -> None:
+        command = [sys.executable, "-c", _WATCHDOG, binary(self.kind), *arguments]
         self.socket_path.unlink(missing_ok=True)
         self._watchdog = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
@@ -147,7 +159,7 @@ class RedisCluster(RedisServer):
         return "redis+cluster://" + ",".join(f"127.0.0.1:{port}" for port in self.ports)
 
 
-def _free_ports(count: int) -> list[int]:
+def free_ports(count: int) -> list[int]:
     with ExitStack() as stack:
         sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
         for one in sockets:
@@ -159,7 +171,7 @@ def _free_ports(count: int) -> list[int]:
 def running_cluster() -> Iterator[RedisCluster]:
     """Run a Cluster for as long as the block lasts."""
     with ExitStack() as stack:
-        ports = _free_ports(6)
+        ports = free_ports(6)
         cluster = RedisCluster(Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="weir-c"))))
         nodes = []
         for number, (port, bus) in enumerate(zip(ports[:3], ports[3:], strict=True)):

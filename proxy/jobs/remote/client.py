@@ -46,6 +46,7 @@ class RedisClient:
         self._url = url
         self._answer_seconds = answer_seconds
         self._client: Any = None
+        self._finders: tuple[Any, ...] = ()
         folder = resources.files("proxy.jobs") / "lua"
         prelude = (folder / "prelude.lua").read_text(encoding="utf-8")
         texts = {name: prelude + (folder / f"{name}.lua").read_text(encoding="utf-8") for name in SCRIPTS}
@@ -62,18 +63,24 @@ class RedisClient:
 
     async def open(self) -> None:
         """Connect. Raises `StoreUnavailable`, and `ValueError` for a URL that is none of ours."""
-        self._client = _connected(self._url, self._answer_seconds)
-        await self.call(lambda client: client.ping())
+        self._client, self._finders = _connected(self._url, self._answer_seconds)
+        try:
+            await self.call(lambda client: client.ping())
+        except StoreUnavailable:
+            await self.close()
+            raise
 
     async def close(self) -> None:
         """Close every connection."""
         if self._client is not None:
-            client, self._client = self._client, None
-            try:
-                await client.aclose()
-            except (RedisError, OSError):
-                # It is gone already.
-                pass
+            clients = (self._client, *self._finders)
+            self._client, self._finders = None, ()
+            for client in clients:
+                try:
+                    await client.aclose()
+                except (RedisError, OSError):
+                    # It is gone already.
+                    pass
 
     async def call(self, ask: Callable[[Any], Awaitable[_T]]) -> _T:
         """Ask the server something."""
@@ -145,7 +152,8 @@ async def _messages(pubsub: Any) -> AsyncIterator[tuple[str, bytes]]:
             yield message["channel"].decode(), message["data"]
 
 
-def _connected(url: str, answer_seconds: float) -> Any:
+def _connected(url: str, answer_seconds: float) -> tuple[Any, tuple[Any, ...]]:
+    """Return the client that answers, and those that only find it."""
     options: dict[str, Any] = {
         "socket_timeout": answer_seconds,
         "socket_connect_timeout": CONNECT_SECONDS,
@@ -157,17 +165,18 @@ def _connected(url: str, answer_seconds: float) -> Any:
     if url.startswith("redis+cluster://"):
         parts = urlsplit(url)
         nodes = [ClusterNode(host, port) for host, port in _hosts(parts.netloc.rpartition("@")[2])]
-        return RedisCluster(startup_nodes=nodes, **options, **_login(parts.username, parts.password))
+        login = _login(parts.username, parts.password)
+        return RedisCluster(startup_nodes=nodes, **options, **login), ()
     if not url.startswith(("redis://", "rediss://", "unix://")):
         raise ValueError("a Redis URL begins with redis://, rediss://, unix://, redis+sentinel:// or "
                          "redis+cluster://")  # fmt: skip
     pool = BlockingConnectionPool.from_url(
         url, max_connections=_MOST_CONNECTIONS, timeout=answer_seconds, **options
     )
-    return Redis.from_pool(pool)
+    return Redis.from_pool(pool), ()
 
 
-def _sentinel(url: str, options: dict[str, Any]) -> Any:
+def _sentinel(url: str, options: dict[str, Any]) -> tuple[Any, tuple[Any, ...]]:
     parts = urlsplit(url)
     service, _, database = parts.path.strip("/").partition("/")
     if not service:
@@ -175,7 +184,7 @@ def _sentinel(url: str, options: dict[str, Any]) -> Any:
     login = _login(parts.username, parts.password)
     hosts = _hosts(parts.netloc.rpartition("@")[2])
     sentinel = Sentinel(hosts, **options, **login)  # type: ignore[no-untyped-call]
-    return sentinel.master_for(service, db=int(database or 0))
+    return sentinel.master_for(service, db=int(database or 0)), tuple(sentinel.sentinels)
 
 
 def _login(username: str | None, password: str | None) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from proxy.jobs.booking import book_unknown
 from proxy.jobs.changes import JobChange
 from proxy.jobs.model import BookingKind, Job, JobError, JobTier, Lease
 from proxy.jobs.store import Conflict, LeaseLost
+from proxy.jobs.tiers import rescue_at
 from proxy.jobs.transitions import JobEvent
 from proxy.jobs.verdicts import Verdict, requeue
 from proxy.jobs.worker.attempts import Attempt, answer_of, booked, booked_failure
@@ -66,12 +67,12 @@ async def send_on(kit: Kit, lease: Lease, job: Job, tried: Attempt) -> None:
     if verdict is Verdict.MISS and not may_stay and JobTier.BATCH not in job.tiers:
         may_stay = True  # nothing cheap is left: flex is asked until the rescue
     to = requeue(job, kit.now(), p95, wait, may_stay=may_stay)
-    due = kit.now() + to.wait_seconds
-    if due >= job.deadline:
+    due = _due(kit.now() + to.wait_seconds, job, kit.now() + kit.backoff(1), p95[JobTier.DIRECT])
+    if due is None:
         await _give_up(kit, lease, job, tried)
         return
     if to.next.tier is JobTier.BATCH:
-        due = max(kit.now(), job.deadline - p95[JobTier.DIRECT])
+        due = max(kit.now(), rescue_at(job.deadline, p95[JobTier.DIRECT]))
     change = JobChange(
         JobEvent.RETRY,
         (job.id,),
@@ -83,6 +84,17 @@ async def send_on(kit: Kit, lease: Lease, job: Job, tried: Attempt) -> None:
         booking=booked_failure(kit, job, tried),
     )
     await kit.commit(lease, change)
+
+
+def _due(wanted: float, job: Job, soonest: float, direct_p95_seconds: float) -> float | None:
+    """Return when a job is tried again; `None`: not before its deadline.
+
+    A provider that wants to be left alone beyond the deadline is asked once more as late as it makes sense.
+    """
+    if wanted < job.deadline:
+        return wanted
+    last = rescue_at(job.deadline, direct_p95_seconds)
+    return last if last > soonest else None
 
 
 async def _give_up(kit: Kit, lease: Lease, job: Job, tried: Attempt) -> None:

@@ -18,7 +18,12 @@ from proxy.jobs.tiers import after_miss
 from proxy.jobs.transitions import JobEvent
 from proxy.jobs.worker.kit import Kit
 from proxy.jobs.worker.ports import Trouble
-from proxy.upstream.providers.batch_api import BatchApi, BatchApiError, Unsupported
+from proxy.upstream.providers.batch_api import (
+    BatchApi,
+    BatchApiError,
+    CredentialsRefused,
+    Unsupported,
+)
 
 ROLE = "packer"
 _LOOKED_AT = 200
@@ -58,12 +63,15 @@ class Packer:
             return 0
         try:
             api = kit.providers.batch_api_for(first[0])
-        except BatchApiError as problem:
-            if isinstance(problem, Unsupported):
-                await self._send_elsewhere(
-                    await self._candidates(pool, kit.settings.batch_jobs), str(problem)
-                )
-            return 0  # else at the rescue of each job, unless it is mended before
+        except CredentialsRefused as problem:
+            # Its credential does not open; those of other jobs of this payer may.
+            await self._send_elsewhere(first, str(problem))
+            return 0
+        except Unsupported as problem:
+            await self._send_elsewhere(await self._candidates(pool, kit.settings.batch_jobs), str(problem))
+            return 0
+        except BatchApiError:
+            return 0  # the upstream is not configured now: each job is rescued in time
         limits = _limits(api, kit.settings.batch_jobs)
         why = flush_reason(pool, rule, limits, kit.now())
         if why is None:

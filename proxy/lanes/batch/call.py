@@ -62,6 +62,7 @@ class BatchCall:
         """Begin, in a task: keeping a job takes time."""
         name = f"defer {self._exchange.request_id}"
         self._task = self._lane.loop.create_task(self._run(), name=name)
+        self._lane.tasks.add(self._task)
         self._task.add_done_callback(self._done)
 
     # ---- the edge's side

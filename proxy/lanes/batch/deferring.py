@@ -125,6 +125,9 @@ class Deferring:
     def _obstacle(self, candidate: Candidate) -> str | None:
         if not candidate.is_known_path:
             return "this path has no cheaper tier"
+        if candidate.header("origin") is not None:
+            # Its answer needs the upstream's CORS headers, which no batch has.
+            return "a browser asks"
         if candidate.delivery is Delivery.BACKGROUND and asks_soonest(candidate.document):
             return "the soonest answer is asked for"
         if continues_deferred(candidate.document):

@@ -33,7 +33,7 @@ from proxy.jobs.store import JobStore, StoreError, StoreUnavailable
 from proxy.lanes.batch.answers import JOBS_PATH, Whole, job_facts, json_answer, progress, whole
 from proxy.lanes.batch.background import deleted_object, job_id_of, response_object
 from proxy.lanes.batch.identity import identity_of
-from proxy.lanes.batch.task import AnswerCall
+from proxy.lanes.batch.task import AnswerCall, OpenTasks
 from proxy.lanes.lane import Call, Lane, Outgoing
 
 _JOB = re.compile(re.escape(JOBS_PATH) + r"/([0-9a-f]{32})(/cancel)?")
@@ -65,6 +65,7 @@ class JobApi:
         store: JobStore,
         direct: Lane,
         salt: Callable[[], bytes | None],
+        tasks: OpenTasks,
         cancel: Callable[[str], Awaitable[Job]],
     ) -> None:
         self._loop = loop
@@ -72,11 +73,12 @@ class JobApi:
         self._store = store
         self._direct = direct
         self._salt = salt
+        self._tasks = tasks
         self._cancel = cancel
 
     def carry(self, outgoing: Outgoing, exchange: Exchange, reply: ResponseHandler) -> Call:
         """Answer in a task of its own."""
-        call = AnswerCall(self._loop, self._direct, outgoing, exchange, reply)
+        call = AnswerCall(self._loop, self._direct, outgoing, exchange, reply, self._tasks)
         call.start(self._answer(outgoing.head, exchange))
         return call
 

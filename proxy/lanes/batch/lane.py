@@ -24,6 +24,7 @@ from proxy.jobs.sealing import Vault
 from proxy.jobs.store import JobStore, StoreError, StoreUnavailable
 from proxy.lanes.batch.call import BatchCall
 from proxy.lanes.batch.intake import Intake, Submission, take_in
+from proxy.lanes.batch.task import OpenTasks
 from proxy.lanes.lane import Call, Deferral, Lane, Outgoing
 
 _log = logging.getLogger("weir")
@@ -68,7 +69,7 @@ class BatchLane:
         self._calls: set[BatchCall] = set()
         self._held: Counter[str] = Counter()
         self._unwanted: set[str] = set()
-        self._tasks: set[asyncio.Task[None]] = set()
+        self.tasks = OpenTasks()
 
     def carry(self, outgoing: Outgoing, exchange: Exchange, reply: ResponseHandler) -> Call:
         """Defer a request in a task of its own."""
@@ -111,13 +112,6 @@ class BatchLane:
         for call in tuple(self._calls):
             call.release()
 
-    async def close(self) -> None:
-        """Forget what was to be done later."""
-        tasks = tuple(self._tasks)
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-
     # ---- who is held
 
     def hold(self, job: Job) -> None:
@@ -140,9 +134,8 @@ class BatchLane:
 
     def later(self, seconds: float, job_id: str) -> None:
         """Cancel a job after a while if nobody waits for it then."""
-        task = self.loop.create_task(self._cancel_later(seconds, job_id), name=f"abandon {job_id}")
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        work = self._cancel_later(seconds, job_id)
+        self.tasks.add(self.loop.create_task(work, name=f"abandon {job_id}"))
 
     async def _cancel_later(self, seconds: float, job_id: str) -> None:
         await asyncio.sleep(seconds)

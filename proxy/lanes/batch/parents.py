@@ -22,7 +22,7 @@ from proxy.jobs.model import Answer, Job
 from proxy.jobs.store import JobStore, StoreUnavailable
 from proxy.lanes.batch.background import job_id_of
 from proxy.lanes.batch.identity import identity_of
-from proxy.lanes.batch.task import AnswerCall, Result
+from proxy.lanes.batch.task import AnswerCall, OpenTasks, Result
 from proxy.lanes.lane import Call, Lane, Outgoing
 from proxy.policy.waiting import PATIENCE_HEADERS
 from proxy.upstream.request_head import BodyPlan
@@ -45,16 +45,18 @@ class Parents:
         store: JobStore,
         direct: Lane,
         salt: Callable[[], bytes | None],
+        tasks: OpenTasks,
     ) -> None:
         self._loop = loop
         self._clock = clock
         self._store = store
         self._direct = direct
         self._salt = salt
+        self._tasks = tasks
 
     def carry(self, outgoing: Outgoing, exchange: Exchange, reply: ResponseHandler) -> Call:
         """Find the response that is continued, in a task, then send the request."""
-        call = AnswerCall(self._loop, self._direct, outgoing, exchange, reply)
+        call = AnswerCall(self._loop, self._direct, outgoing, exchange, reply, self._tasks)
         call.start(self._continue(outgoing, exchange))
         return call
 

@@ -19,6 +19,27 @@ Result = Whole | ProxyError | Outgoing | None
 """An answer, a failure, or a request that is sent direct: another one, or with `None` the caller's own."""
 
 
+class OpenTasks:
+    """The tasks of lanes that talk to the store: it is closed only when they are over."""
+
+    def __init__(self) -> None:
+        self._tasks: set[asyncio.Task[Any]] = set()
+
+    def add(self, task: asyncio.Task[Any]) -> None:
+        """Note a task until it is over."""
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def end(self, seconds: float) -> None:
+        """Wait for those that end by themselves, and cancel the others."""
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=seconds)
+        tasks = tuple(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
 class AnswerCall:
     """Runs the work and tells the caller what comes of it. A body that is streamed waits for the way out."""
 
@@ -29,8 +50,10 @@ class AnswerCall:
         outgoing: Outgoing,
         exchange: Exchange,
         reply: ResponseHandler,
+        tasks: OpenTasks,
     ) -> None:
         self._loop = loop
+        self._tasks = tasks
         self._direct = direct
         self._outgoing = outgoing
         self._exchange = exchange
@@ -46,6 +69,7 @@ class AnswerCall:
         """Begin."""
         name = f"answer {self._exchange.request_id}"
         self._task = self._loop.create_task(work, name=name)
+        self._tasks.add(self._task)
         self._task.add_done_callback(self._done)
 
     def send_body(self, data: bytes) -> None:

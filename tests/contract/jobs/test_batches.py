@@ -8,6 +8,7 @@ import pytest
 
 from proxy.jobs.changes import BatchMove, JobChange
 from proxy.jobs.model import Batch, BatchState, JobState, JobTier
+from proxy.jobs.stepping import STEP_JOBS
 from proxy.jobs.store import Conflict, LeaseLost
 from proxy.jobs.transitions import BatchEvent, JobEvent
 from tests.support.jobs import (
@@ -19,6 +20,7 @@ from tests.support.jobs import (
     held,
     new_batch,
     on_every_store,
+    on_stores,
     packed,
 )
 
@@ -408,3 +410,27 @@ async def test_a_batch_is_renewed_and_given_back_like_a_job(bench: Bench) -> Non
     bench.clock.advance(5)
     assert len(await bench.store.claim_batches("w2", 60.0, 10)) == 1
     assert await bench.store.claim_batches("w3", 60.0, 10) == ()
+
+
+@on_stores("memory", "sqlite", "valkey")
+async def test_more_jobs_than_one_step_moves_make_one_batch(bench: Bench) -> None:
+    jobs = []
+    for _ in range(10):
+        jobs += await asyncio.gather(*(accepted(bench) for _ in range(STEP_JOBS // 10 + 1)))
+    ids = tuple(job.id for job in jobs)
+    assert len(ids) > STEP_JOBS
+    batch = await bench.store.pack(new_batch(bench, jobs[0].group), ids, "w1", 60.0)
+    assert batch is not None
+    assert (batch.job_count, batch.input_tokens) == (len(ids), 10 * len(ids))
+    assert batch.input_bytes == sum(job.body_bytes for job in jobs)
+    assert await bench.store.batch_job_ids(batch.id, only_open=True) == ids
+    done = await bench.store.commit_batch(
+        held(batch), BatchMove(BatchEvent.CREATE), [JobChange(JobEvent.SUBMIT, (*ids, "unknown"))]
+    )
+    assert (done.batch.state, done.applied, done.refused) == (BatchState.CREATED, ids, {"unknown": None})
+    await bench.store.commit_batch(held(batch), BatchMove(BatchEvent.END))
+    done = await bench.store.commit_batch(
+        held(batch), BatchMove(BatchEvent.SETTLE), [JobChange(JobEvent.EXPIRE, ids)]
+    )
+    assert done.batch.state is BatchState.SETTLED
+    assert (await bench.store.census()).jobs == {JobState.EXPIRED: len(ids)}

@@ -11,6 +11,7 @@ import pytest
 
 from proxy.jobs.changes import BatchMove, JobChange, JobQuery
 from proxy.jobs.model import LIVE_BATCH_STATES, Batch, BatchState, Job, JobState, JobTier
+from proxy.jobs.sqlite_store import SqliteStore
 from proxy.jobs.store import JobStore
 from proxy.jobs.transitions import BatchEvent, JobEvent
 from tests.support.crashing_worker import CALLS, JOBS, store_of
@@ -78,6 +79,50 @@ async def check_heritage(where: str, calls: int) -> None:
         assert not LIVE_BATCH_STATES & batches.keys(), (calls, batches)
     finally:
         await store.close()
+
+
+_ACCEPTING = """
+import asyncio, sys
+from pathlib import Path
+from proxy.jobs.sqlite_store import SqliteStore
+from tests.support.jobs import BODY, Bench, new_job
+
+async def accept_on(store, bench):
+    while True:
+        accepted = await store.accept(new_job(bench), BODY)
+        sys.stdout.write(accepted.job.id + "\\n")
+        sys.stdout.flush()
+
+async def main():
+    store = SqliteStore(Path(sys.argv[1]))
+    await store.open()
+    bench = Bench("sqlite", Path(sys.argv[1]), None)
+    await asyncio.gather(*(accept_on(store, bench) for _ in range(8)))
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.parametrize("lines", [1, 40, 173])
+def test_what_was_acknowledged_survives_a_kill_at_any_moment(tmp_path: Path, lines: int) -> None:
+    path = tmp_path / "jobs.db"
+    command = [sys.executable, "-c", _ACCEPTING, str(path)]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        acknowledged = [process.stdout.readline().strip() for _ in range(lines)]
+        process.kill()
+        acknowledged += [
+            line.strip() for line in process.stdout.read().splitlines(keepends=True) if line.endswith("\n")
+        ]
+
+    async def look() -> None:
+        store = SqliteStore(path)
+        await store.open()
+        assert len(await store.jobs(acknowledged)) == len(acknowledged) >= lines
+        assert len(await store.bodies(acknowledged)) == len(acknowledged)
+        await store.close()
+
+    asyncio.run(look())
 
 
 @pytest.mark.parametrize("kind", [kind for kind in DURABLE_KINDS if kind != "cluster"])

@@ -6,6 +6,8 @@ import asyncio
 import signal
 import time
 from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 
@@ -14,7 +16,7 @@ from proxy.jobs.model import JobState
 from proxy.jobs.redis_store import RedisStore
 from proxy.jobs.store import StoreUnavailable
 from tests.support.jobs import BODY, Bench, new_job, packed
-from tests.support.redis_server import RedisServer, running
+from tests.support.redis_server import RedisServer, free_ports, running
 
 
 @pytest.fixture
@@ -181,3 +183,29 @@ def test_a_password_is_never_shown() -> None:
         await store.close()
 
     asyncio.run(run())
+
+
+def test_the_master_that_sentinel_names_is_used() -> None:
+    master_port, sentinel_port = free_ports(2)
+    with TemporaryDirectory(prefix="weir-s") as one, TemporaryDirectory(prefix="weir-s") as other:
+        master, sentinel = RedisServer("valkey", Path(one)), RedisServer("valkey", Path(other))
+        try:
+            master.start("--port", str(master_port), "--bind", "127.0.0.1")
+            sentinel.start_sentinel(sentinel_port, master_port)
+
+            async def run() -> None:
+                store = RedisStore(f"redis+sentinel://127.0.0.1:{sentinel_port}/main")
+                await store.open()
+                job = new_job(Bench("valkey", Path(one), None))
+                assert (await store.accept(job, BODY)).is_new
+                await store.close()
+                unknown = RedisStore(f"redis+sentinel://127.0.0.1:{sentinel_port}/other")
+                with pytest.raises(StoreUnavailable, match="other"):
+                    await unknown.open()
+                await unknown.close()
+
+            asyncio.run(run())
+            assert master.command("EXISTS weir:{weir}:all") == ":1\r\n"
+        finally:
+            sentinel.kill()
+            master.kill()

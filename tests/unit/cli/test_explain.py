@@ -160,3 +160,18 @@ def test_explains_without_the_secrets_of_production(
     said = capsys.readouterr()
     assert "warning: environment variable WEIR_TEST_MISSING is not set" in said.err
     assert "route      chat" in said.out
+
+
+def test_what_a_price_is_missing_for_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = written(tmp_path, "requests.jsonl", BODY + b"\n" + BODY.replace(b"gpt-4o", b"gpt-none"))
+    lacking = written(tmp_path, "lacking.yaml", POLICY.replace(", provider: openai", "").encode())
+    assert main(["explain", "--policies", lacking, file]) == 0
+    said = capsys.readouterr().out
+    assert "no price is known for 2 requests" in said
+    assert "their upstream has no provider: cloud" in said
+    assert "price table" not in said
+    named = written(tmp_path, "named.yaml", POLICY.encode())
+    assert main(["explain", "--policies", named, file]) == 0
+    said = capsys.readouterr().out
+    assert "not in the price table of their provider: gpt-none" in said
+    assert "no provider" not in said

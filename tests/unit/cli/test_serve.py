@@ -17,7 +17,7 @@ MANUAL = Path(__file__).resolve().parents[3] / "docs" / "operations.md"
 ROW = re.compile(
     r"^\| `(--[a-z-]+)` \| (?:`(WEIR_[A-Z_]+)`)? ?\| (?:`([^`]+)`|none|off) \| .+ \|$", re.MULTILINE
 )
-UNSHOWN = {"policies", "upstream_url", "upstream_key"}
+UNSHOWN = {"policies", "upstream_url", "upstream_key", "secret_key"}
 
 
 def flags() -> dict[str, argparse.Action]:

@@ -10,7 +10,13 @@ import pytest
 from proxy.core.document import Document
 from proxy.dialects.chat import CHAT
 from proxy.dialects.completions import COMPLETIONS
-from proxy.dialects.conversation import Conversation, Role, conversation_fields, read_conversation
+from proxy.dialects.conversation import (
+    Conversation,
+    Role,
+    conversation_fields,
+    has_cache_mark,
+    read_conversation,
+)
 from proxy.dialects.dialect import Dialect
 from proxy.dialects.embeddings import EMBEDDINGS
 from proxy.dialects.messages import MESSAGES
@@ -210,3 +216,17 @@ def test_the_fields_of_a_conversation() -> None:
     assert conversation_fields(RESPONSES) == ("input", "instructions")
     assert conversation_fields(MESSAGES) == ("messages", "system")
     assert conversation_fields(COMPLETIONS) == ()
+
+
+@pytest.mark.parametrize(
+    ("raw", "is_marked"),
+    [
+        (b'{"cache_control":{}}', True),
+        (b'{"cache\\u005fcontrol":{}}', True),
+        (b'{"prompt\\u005Fcache_breakpoin\\u0074":{}}', True),
+        (b'{"text":"\\u0063ache_control?"}', False),
+        (b'{"cache\\u0020control":{}}', False),
+    ],
+)
+def test_marks_are_seen_however_their_key_is_spelt(raw: bytes, is_marked: bool) -> None:
+    assert has_cache_mark(raw) is is_marked

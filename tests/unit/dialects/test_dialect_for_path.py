@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from proxy.dialects import DIALECTS, dialect_for_path
+from proxy.dialects import DIALECTS, dialect_for_path, names_model
 
 
 @pytest.mark.parametrize("dialect", DIALECTS, ids=lambda dialect: dialect.name)
@@ -54,3 +54,17 @@ def test_other_hosts_paths_are_known(path: str, name: str) -> None:
 )
 def test_what_merely_resembles_them_is_another_api(path: str) -> None:
     assert dialect_for_path(path) is None
+
+
+@pytest.mark.parametrize(
+    ("path", "is_named"),
+    [
+        ("/openai/deployments/gpt-4o/chat/completions", True),
+        ("/OpenAI/Deployments/gpt-4o/chat/completions", True),
+        ("/openai/deployments", False),
+        ("/v1/chat/completions", False),
+        ("/openai/responses", False),
+    ],
+)
+def test_a_deployment_in_the_path_names_the_model(path: str, is_named: bool) -> None:
+    assert names_model(path) is is_named

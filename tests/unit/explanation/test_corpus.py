@@ -130,3 +130,16 @@ def test_a_generated_corpus_adds_up(make_pipeline: MakePipeline) -> None:
     for what in ("tokens", "uncached_tokens"):
         saved = sum(step[what]["before"] - step[what]["after"] for step in said["steps"])
         assert saved == said[what]["before"] - said[what]["after"]
+
+
+def test_it_says_what_a_price_is_missing_for(make_pipeline: MakePipeline) -> None:
+    upstreams = """upstreams:
+  first: {base_url: "https://a.example/v1", provider: openai}
+  house: {base_url: "https://b.example/v1"}
+defaults: {upstream: first}
+routes:"""
+    policy = POLICY.replace("routes:", upstreams).replace("model: small", "upstream: house")
+    said = summed(make_pipeline(policy), body("a cheap one", model="x"), body("b", model="no such \ud800"))
+    usd = said["usd"]
+    assert (usd["unpriced_upstreams"], usd["unpriced_models"]) == (["house"], ["x", "no such \\ud800"])
+    assert summed(make_pipeline(policy), body("a"))["usd"]["unpriced_models"] == []

@@ -44,10 +44,11 @@ def test_deferrable_becomes_a_job() -> None:
     ("changed", "reason"),
     [
         ({"endpoint": None}, "unknown API shape cannot be deferred"),
-        ({"stream": True}, "a stream cannot be deferred"),
+        ({"stream": True}, "a stream that needs its tokens as they come is not deferred"),
         ({"batch": False}, "the route has no batch section"),
         ({"deadline_seconds": 5.0}, "deadline of 5 s is too short to defer"),
         ({"patience_seconds": 12.5}, "caller waits only 12.5 s"),
+        ({"obstacle": "job store unavailable"}, "job store unavailable"),
     ],
 )
 def test_each_refusal_to_defer_has_a_reason(changed: dict[str, object], reason: str) -> None:

@@ -203,3 +203,96 @@ def test_escapes_in_single_quotes_are_pointed_out(write: Write) -> None:
 def test_a_base_url_without_a_path_is_pointed_out_at_its_place(problems: Problems) -> None:
     (problem,) = problems("version: 1\nupstreams: {a: {base_url: 'http://h:8000'}}\n")
     assert problem.startswith("2:27: upstreams.a.base_url: warning: the base URL has no path")
+
+
+def problems_of(write: Write, path: str, *steps: str) -> list[str]:
+    listed = ", ".join(f"{{{step}}}" for step in steps)
+    file = write(f"version: 1\nroutes: [{{name: r, match: {{path: {path}}}, steps: [{listed}]}}]\n")
+    return [finding.problem for finding in check([file], {})]
+
+
+CHAT, RESPONSES = "/v1/chat/completions", "/v1/responses"
+ALIGN, TRIM = "align_prefix: {volatile: [date]}", "trim_history: {budget: 5}"
+
+
+@pytest.mark.parametrize(
+    ("steps", "said"),
+    [
+        ((ALIGN, TRIM), ["trim_history changes the prompt after align_prefix: put align_prefix last"]),
+        (
+            (ALIGN, "shape_output: {terse: x}"),
+            ["shape_output changes the prompt after align_prefix: put align_prefix last"],
+        ),
+        ((TRIM, "shape_output: {terse: x}", ALIGN, "cap_output: {max: 5}"), []),
+        (
+            ("cap_output: {max: 5}", "choose_model: [{model: x}]"),
+            ["steps before choose_model do not see the model that it chooses: put choose_model first"],
+        ),
+        (("choose_model: [{model: x}]", "cap_output: {max: 5}"), []),
+    ],
+)
+def test_an_order_that_undoes_a_step_is_pointed_out(
+    write: Write, steps: tuple[str, ...], said: list[str]
+) -> None:
+    assert problems_of(write, CHAT, *steps) == said
+
+
+@pytest.mark.parametrize(
+    ("path", "step", "said"),
+    [
+        (
+            RESPONSES,
+            "set_params: {reasoning_effort: {default: low}}",
+            ["reasoning_effort is a parameter of chat: /v1/responses does not have it"],
+        ),
+        (
+            RESPONSES,
+            "set_params: {max_tokens: {max: 100}}",
+            ["max_tokens is a parameter of chat: /v1/responses does not have it"],
+        ),
+        (
+            CHAT,
+            "set_params: {text.verbosity: {set: low}}",
+            ["text is a parameter of Responses: /v1/chat/completions does not have it"],
+        ),
+        (RESPONSES, "set_params: {reasoning.effort: {default: low}, n: {forbid: true}}", []),
+        (CHAT, "set_params: {reasoning_effort: {default: low}}", []),
+        ("'*/x'", "set_params: {reasoning_effort: {default: low}}", []),
+    ],
+)
+def test_a_parameter_of_another_api_is_pointed_out(
+    write: Write, path: str, step: str, said: list[str]
+) -> None:
+    assert problems_of(write, path, step) == said
+
+
+@pytest.mark.parametrize(
+    ("path", "steps", "said"),
+    [
+        (
+            CHAT,
+            ("set_params: {max_tokens: {max: 100}}",),
+            ["max_tokens is bounded, but max_completion_tokens caps an answer, too"],
+        ),
+        (
+            "'*'",
+            ("set_params: {max_completion_tokens: {max: 100}}",),
+            ["max_completion_tokens is bounded, but max_tokens caps an answer, too"],
+        ),
+        (CHAT, ("set_params: {max_tokens: {max: 9}, max_completion_tokens: {max: 9}}",), []),
+        (CHAT, ("set_params: {max_tokens: {max: 9}}", "cap_output: {max: 9}"), []),
+        ("/v1/completions", ("set_params: {max_tokens: {max: 9}}",), []),
+    ],
+)
+def test_a_bound_that_another_cap_passes_by_is_pointed_out(
+    write: Write, path: str, steps: tuple[str, ...], said: list[str]
+) -> None:
+    assert problems_of(write, path, *steps) == said
+
+
+def test_caps_below_what_an_api_takes_are_pointed_out(write: Write) -> None:
+    said = "cap_output.{} is below 16, the least that /v1/responses takes"
+    both = "cap_output: {default: 5, max: 15}"
+    assert problems_of(write, RESPONSES, both) == [said.format("default"), said.format("max")]
+    assert problems_of(write, CHAT, both) == []
+    assert problems_of(write, RESPONSES, "cap_output: {default: 16}") == []

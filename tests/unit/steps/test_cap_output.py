@@ -4,10 +4,12 @@ import pytest
 
 from proxy.core.decision import StepStatus
 from proxy.core.document import Document
+from proxy.dialects.chat import CHAT
 from proxy.dialects.completions import COMPLETIONS
 from proxy.dialects.embeddings import EMBEDDINGS
 from proxy.dialects.messages import MESSAGES
 from proxy.dialects.responses import RESPONSES
+from proxy.dialects.unknown import UNKNOWN
 from proxy.steps.cap_output import STEP, Config, apply
 from proxy.steps.step import Outcome, Rejected
 from tests.unit.steps.contexts import body, context
@@ -210,3 +212,140 @@ def test_what_cannot_be_meant_is_refused(options: dict[str, int], message: str) 
 def test_a_maximum_enforces_and_a_default_does_not() -> None:
     assert STEP.enforces(Config(max=5))
     assert not STEP.enforces(Config(default=5))
+
+
+# --- other names, and no end at all ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("provider", "raw", "sent"),
+    [
+        ("llamacpp", b'{"max_tokens":10,"n_predict":9000}', b'{"max_tokens":10,"n_predict":800}'),
+        ("llamacpp", b'{"n_predict":9000}', b'{"n_predict":800}'),
+        ("llamacpp", b'{"n_predict":-1}', b'{"n_predict":800}'),
+        ("llamacpp", b'{"n_predict":0}', b'{"n_predict":0}'),
+        ("llamacpp", b'{"max_tokens":-1}', b'{"max_tokens":800}'),
+        (
+            "llamacpp",
+            b'{"n\\u005fpredict":9000,"n_predict":null}',
+            b'{"n\\u005fpredict":800,"n_predict":800}',
+        ),
+        ("generic", b'{"max_tokens":0}', b'{"max_tokens":800}'),
+        ("generic", b'{"max_tokens":5,"num_predict":-2}', b'{"max_tokens":5,"num_predict":800}'),
+        (
+            "generic",
+            b'{"max_tokens":5,"options":{"num_predict":9000}}',
+            b'{"max_tokens":5,"options":{"num_predict":800}}',
+        ),
+        ("generic", b'{"max_tokens":5,"max_new_tokens":9000}', b'{"max_tokens":5,"max_new_tokens":800}'),
+        ("vllm", b'{"max_completion_tokens":0}', b'{"max_completion_tokens":800}'),
+        ("vllm", b'{"max_tokens":5,"n_predict":9000}', b'{"max_tokens":5,"n_predict":9000}'),
+        ("openai", b'{"max_tokens":5,"n_predict":9000}', b'{"max_tokens":5,"n_predict":9000}'),
+        ("azure", b'{"max_tokens":-1}', b'{"max_tokens":-1}'),
+        ("anthropic", b'{"max_tokens":0}', b'{"max_tokens":0}'),
+    ],
+)
+def test_a_maximum_holds_for_every_name_and_value_that_the_provider_reads(
+    provider: str, raw: bytes, sent: bytes
+) -> None:
+    assert capped(raw, Config(default=300, max=800), provider=provider) == sent
+    if sent != raw:
+        with pytest.raises(Rejected):
+            capped(raw, Config(max=800, on_exceed="reject"), provider=provider)
+
+
+def test_another_name_is_a_cap_only_where_it_is_known_to_be_read() -> None:
+    raw = b'{"n_predict":5}'
+    assert capped(raw, Config(default=300), provider="llamacpp") == raw
+    assert capped(raw, Config(default=300), provider="generic") == b'{"n_predict":5,"max_tokens":300}'
+    both = apply(body(n_predict=9000), Config(default=300, max=800), context(provider="generic"))
+    assert both.document.to_bytes() == b'{"n_predict": 800,"max_tokens":300}'
+    assert both.detail == (("capped", 800), ("asked", 9000), ("set", 300))
+    assert both.added == ("max_tokens",)
+
+
+@pytest.mark.parametrize(
+    ("provider", "raw"),
+    [
+        ("llamacpp", b'{"N_PREDICT":9000}'),
+        ("llamacpp", b'{"nPredict":9000}'),
+        ("generic", b'{"options":{"Num_Predict":9000}}'),
+    ],
+)
+def test_another_name_cannot_be_disguised(provider: str, raw: bytes) -> None:
+    with pytest.raises(Rejected):
+        capped(raw, Config(max=800), provider=provider)
+
+
+def test_nothing_is_written_below_what_the_api_takes() -> None:
+    config = Config(default=5, max=8)
+    assert apply(body(), config, context(RESPONSES)).document.to_bytes() == b'{"max_output_tokens":16}'
+    lowered = apply(body(max_output_tokens=100), config, context(RESPONSES))
+    assert lowered.detail == (("capped", 16), ("asked", 100))
+    own = body(max_output_tokens=10)
+    assert apply(own, config, context(RESPONSES)).document is own
+    assert apply(body(), config, context(CHAT)).detail == (("set", 5),)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"grammar": ""},
+        {"grammar": " "},
+        {"json_schema": 1},
+        {"json_schema": None},
+        {"guided_choice": []},
+        {"guided_regex": False},
+        {"structured_outputs": {}},
+        {"response_format": {}},
+        {"response_format": {"type": ["json_object"]}},
+        {"response_format": {"type": "text"}},
+        {"tools": []},
+        {"tools": [[]]},
+        {"tools": [1]},
+        {"functions": "f"},
+        {"thinking": {"type": "x"}},
+        {"thinking": {"type": ["enabled"]}},
+        {"reasoning_effort": "low"},
+        {"reasoning_effort": ["low"]},
+        {"reasoning": {"effort": "high"}},
+        {"prediction": {}},
+        {"prediction": 1},
+    ],
+)
+def test_what_means_nothing_keeps_no_default_away(fields: dict[str, object]) -> None:
+    assert apply(body(**fields), Config(default=300), context()).detail == (("set", 300),)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"grammar": "root ::= [a-z]+"},
+        {"guided_json": {}},
+        {"json_schema": {"type": "object"}},
+        {"guided_choice": ["a"]},
+        {"response_format": {"type": "json_object"}},
+        {"tools": [{"type": "function"}]},
+    ],
+)
+def test_what_must_parse_gets_no_default(fields: dict[str, object]) -> None:
+    assert apply(body(**fields), Config(default=300), context()).status is StepStatus.SKIPPED
+
+
+def test_a_word_about_reasoning_counts_where_the_model_may_reason() -> None:
+    document = body(reasoning_effort="low")
+    assert apply(document, Config(default=300), context(model="house")).status is StepStatus.SKIPPED
+    assert apply(document, Config(default=300), context(model="gpt-5-chat-latest")).detail == (("set", 300),)
+
+
+def test_a_prediction_counts_where_somebody_reads_it() -> None:
+    document = body(prediction={"type": "content", "content": "x"})
+    for provider, status in (("azure", StepStatus.SKIPPED), ("vllm", StepStatus.APPLIED)):
+        assert apply(document, Config(default=300), context(provider=provider)).status is status
+
+
+def test_caps_are_bounded_on_an_api_of_unknown_shape_and_never_added() -> None:
+    config = Config(default=300, max=800)
+    outcome = apply(body(max_output_tokens=9000), config, context(UNKNOWN))
+    assert outcome.document.to_bytes() == b'{"max_output_tokens": 800}'
+    assert apply(body(size="1024x1024"), config, context(UNKNOWN)).reason == "unknown API shape"

@@ -99,24 +99,117 @@ def test_a_model_that_refuses_what_the_caller_sent_is_not_chosen() -> None:
     assert (outcome.status, outcome.reason) == (StepStatus.SKIPPED, "o3 refuses the caller's temperature")
 
 
+BOUND = "what the request refers to exists at its own upstream only"
+
+
 @pytest.mark.parametrize(
-    "fields",
+    ("dialect", "fields"),
     [
-        {"previous_response_id": "resp_1"},
-        {"conversation": {"id": "conv_1"}},
-        {"input": [{"type": "item_reference", "id": "x"}]},
-        {"input": [{"role": "user", "content": [{"type": "input_file", "file_id": "file-1"}]}]},
-        {"tools": [{"type": "file_search", "vector_store_ids": ["vs_1"]}]},
-        {"container": "c_1"},
+        (RESPONSES, {"previous_response_id": "resp_1"}),
+        (RESPONSES, {"conversation": {"id": "conv_1"}}),
+        (RESPONSES, {"prompt": {"id": "pmpt_1"}}),
+        (RESPONSES, {"input": [{"type": "item_reference", "id": "x"}]}),
+        (RESPONSES, {"input": [{"id": "msg_1"}, {"role": "user", "content": "hi"}]}),
+        (RESPONSES, {"input": [{"id": "ig_1", "type": "image_generation_call", "status": "completed"}]}),
+        (RESPONSES, {"input": [{"type": "reasoning", "id": "rs", "encrypted_content": "g", "summary": []}]}),
+        (RESPONSES, {"input": [{"type": "reasoning", "id": "rs", "summary": []}]}),
+        (RESPONSES, {"input": [{"type": "compaction", "encrypted_content": "g"}]}),
+        (RESPONSES, {"input": [{"role": "user", "content": [{"type": "input_file", "file_id": "file-1"}]}]}),
+        (RESPONSES, {"tools": [{"type": "file_search", "vector_store_ids": ["vs_1"]}]}),
+        (RESPONSES, {"tools": [{"type": "code_interpreter", "container": "cntr_1"}]}),
+        (RESPONSES, {"tools": [{"type": "code_interpreter", "container": {"file_ids": ["file-1"]}}]}),
+        (RESPONSES, {"tools": [{"type": "mcp", "connector_id": "connector_gmail"}]}),
+        (CHAT, {"messages": [{"role": "user", "content": [{"type": "file", "file": {"file_id": "f"}}]}]}),
+        (CHAT, {"messages": [{"role": "assistant", "audio": {"id": "audio_1"}}]}),
+        (MESSAGES, {"container": "c_1"}),
+        (MESSAGES, {"container": {"skills": [{"type": "anthropic", "skill_id": "pptx"}]}}),
+        (
+            MESSAGES,
+            {
+                "messages": [
+                    {
+                        "role": "user",
+                        "content": [{"type": "document", "source": {"type": "file", "file_id": "f"}}],
+                    }
+                ]
+            },
+        ),
+        (
+            MESSAGES,
+            {"messages": [{"role": "user", "content": [{"type": "container_upload", "file_id": "f"}]}]},
+        ),
     ],
 )
-def test_what_exists_at_one_upstream_stays_there(fields: dict[str, Any]) -> None:
+def test_what_exists_at_one_upstream_stays_there(dialect: Dialect, fields: dict[str, Any]) -> None:
     document = body(model="big", **fields)
-    for rule in (Rule(upstream="house"), Rule(model="small", upstream="house")):
-        outcome = follow(document, rule, dialect=RESPONSES)
-        assert (outcome.document, outcome.status) == (document, StepStatus.SKIPPED)
-    assert follow(document, Rule(model="small"), dialect=RESPONSES).model == "small"
-    assert follow(body(model="big", previous_response_id=None), Rule(upstream="h")).upstream == "h"
+    spelt = document.to_bytes().replace(b"file_id", b"file\\u005fid").replace(b'"id"', b'"\\u0069d"')
+    for each in (document, Document.parse(spelt)):
+        for rule in (Rule(upstream="house"), Rule(model="small", upstream="house")):
+            outcome = follow(each, rule, dialect=dialect)
+            assert (outcome.document, outcome.status, outcome.reason) == (each, StepStatus.SKIPPED, BOUND)
+        assert follow(each, Rule(model="small"), dialect=dialect).model == "small"
+
+
+FUNCTION = {
+    "type": "function",
+    "name": "open",
+    "parameters": {"properties": {"file_id": {"type": "string"}, "container": {"id": "x"}}},
+}
+
+
+@pytest.mark.parametrize(
+    ("dialect", "fields"),
+    [
+        (RESPONSES, {"previous_response_id": None, "conversation": None, "prompt": None}),
+        (RESPONSES, {"input": [{"role": "user", "content": 'the "file_id" of item_reference'}]}),
+        (RESPONSES, {"input": [{"id": "msg_1", "role": "assistant", "content": "hi"}]}),
+        (RESPONSES, {"input": [{"type": "function_call", "id": "fc", "arguments": '{"file_id": "f"}'}]}),
+        (RESPONSES, {"input": [{"type": "image_generation_call", "id": "ig", "result": "AAAA"}]}),
+        (RESPONSES, {"tools": [FUNCTION]}),
+        (RESPONSES, {"tools": [{"type": "code_interpreter", "container": {"type": "auto"}}]}),
+        (CHAT, {"messages": [{"role": "assistant", "audio": None}], "prompt": {"id": "x"}}),
+        (
+            MESSAGES,
+            {
+                "messages": [
+                    {"role": "assistant", "content": [{"type": "tool_use", "input": {"file_id": "mine"}}]}
+                ]
+            },
+        ),
+    ],
+)
+def test_what_only_looks_like_an_id_binds_nothing(dialect: Dialect, fields: dict[str, Any]) -> None:
+    document = body(model="big", **fields)
+    assert follow(document, Rule(upstream="house"), dialect=dialect).upstream == "house"
+
+
+def test_a_fine_tuned_model_stays_where_it_was_made_unless_another_one_answers() -> None:
+    document = body(model="ft:gpt-4o:org::abc", messages=[])
+    outcome = follow(document, Rule(upstream="house"))
+    assert (outcome.status, outcome.upstream) == (StepStatus.SKIPPED, None)
+    assert follow(document, Rule(upstream="house", model="small")).upstream == "house"
+
+
+def test_where_the_path_names_the_model_nothing_is_chosen() -> None:
+    known = StepContext(CHAT, "big", "azure", BytesAsTokens(), names_model=True)
+    outcome = apply(asking(), Config((Rule(model="small"),)), known)
+    assert (outcome.status, outcome.reason) == (StepStatus.SKIPPED, "the path names the model")
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        [{"type": ["q"]}, {"type": "image_url"}],
+        [{"type": {"a": 1}}, {"type": "image_url"}],
+        [{"type": "tool_result", "content": [{"type": []}, {"type": "image_url"}]}],
+        [[], None, 1, {"type": "image_url"}],
+    ],
+)
+def test_odd_types_hide_no_image(content: list[Any]) -> None:
+    document = body(model="big", messages=[{"role": "user", "content": content}])
+    assert chosen(document, When(images=True))
+    spelt = document.to_bytes().replace(b"image_url", b"image\\u005furl")
+    assert chosen(Document.parse(spelt), When(images=True))
 
 
 # --- conditions --------------------------------------------------------------------------------------------

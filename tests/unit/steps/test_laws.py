@@ -161,10 +161,10 @@ FIELDS: dict[str, st.SearchStrategy[str]] = {
     "stop": st.sampled_from(['"END"', "null", "[]", '[ "a" ]', '["1","2","3","4","5"]', "7", '"\\ud83d"']),
     "stop_sequences": st.sampled_from(['["a"]', '"a"', "{}"]),
     "temperature": st.sampled_from(["0.10", "7", "-1", '"2"', "null"]),
-    "reasoning": st.sampled_from(['{"effort":"high"}', "null", '"x"', "[]"]),
+    "reasoning": st.sampled_from(['{"effort":"high"}', "null", '"x"', "[]", '{"effort":["high"]}']),
     "stream": st.sampled_from(["true", "false", '"true"']),
-    "tools": st.sampled_from(["[]", '[{"type":"function"}]', "null"]),
-    "response_format": st.sampled_from(['{"type":"json_object"}', "null", "3"]),
+    "tools": st.sampled_from(["[]", '[{"type":"function"}]', "null", '[{"type":["mcp"]},[],1]']),
+    "response_format": st.sampled_from(['{"type":"json_object"}', "null", "3", '{"type":["json_object"]}']),
     "prediction": st.sampled_from(["{}", "null"]),
     "messages": st.sampled_from(
         [
@@ -173,6 +173,8 @@ FIELDS: dict[str, st.SearchStrategy[str]] = {
             '[{"role":"developer","content":[]},{"role":"user","content":[{"type":"image_url"}]}]',
             '[{"role":"system","content":7},{"role":"tool"},{"role":"assistant","content":"a"}]',
             '[{"role":"user","content":"a"},{"role":"assistant","content":"b"},{"role":"user","content":"c"}]',
+            '[{"role":["user"],"content":[{"type":["q"]},{"type":{},"text":[]},{"type":"image_url"}]}]',
+            '[{"role":{},"tool_calls":{},"content":[{"type":"tool_result","content":[{"type":[]}]}]}]',
             _TOOL_LOOP,
             _SOURCES,
             "[]",
@@ -185,6 +187,7 @@ FIELDS: dict[str, st.SearchStrategy[str]] = {
         [
             '"hi"',
             '[{"role":"developer","content":[{"type":"input_text","text":"a"}]},{"role":"user"}]',
+            '[{"type":["reasoning"],"id":{}},{"type":{},"call_id":[],"output":[{"type":[]}]},{"id":[1]}]',
             _SOURCES.replace('"text", "text"', '"input_text", "text"'),
         ]
     ),

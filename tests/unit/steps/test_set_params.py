@@ -6,6 +6,7 @@ import pytest
 
 from proxy.core.decision import StepStatus
 from proxy.core.document import Document
+from proxy.dialects.unknown import UNKNOWN
 from proxy.steps.set_params import STEP, Config, Rule, apply
 from proxy.steps.step import Outcome, Rejected, StepContext
 from tests.unit.steps.contexts import body, context
@@ -259,3 +260,30 @@ def test_odd_keys_pass_where_nothing_is_limited() -> None:
 def test_integers_beyond_64_bits_can_be_rules() -> None:
     outcome = run(Document.parse(b'{"seed":%d}' % (1 << 80)), seed={"max": 1 << 70}, n={"set": 1 << 65})
     assert outcome.document.to_bytes() == b'{"seed":%d,"n":%d}' % (1 << 70, 1 << 65)
+
+
+@pytest.mark.parametrize("raw", [b"{}", b'{"tools":null}', b'{"tools":[]}', b'{"tools":[{"a":null}]}'])
+@pytest.mark.parametrize("path", ["tools__0__type", "tools__0__a__1", "tools__0__a__1__b"])
+def test_a_number_makes_no_list(raw: bytes, path: str) -> None:
+    if raw == b'{"tools":[{"a":null}]}' and path == "tools__0__type":
+        assert sent(raw, tools__0__type={"set": "x"}) == b'{"tools":[{"a":null,"type":"x"}]}'
+        return
+    rules: tuple[dict[str, Any], ...] = ({"set": "x"}, {"default": "x"}, {"add": ["x"]})
+    for rule in rules:
+        outcome = run(Document.parse(raw), None, **{path: rule})
+        assert outcome.document.to_bytes() == raw
+        assert (outcome.status, bool(outcome.reason)) == (StepStatus.SKIPPED, True)
+
+
+def test_tokens_are_keys_of_an_object() -> None:
+    assert sent(b"{}", logit_bias__50256={"set": -100}) == b'{"logit_bias":{"50256":-100}}'
+    assert sent(b'{"logit_bias":{"1":5}}', logit_bias__1={"max": 0}) == b'{"logit_bias":{"1":0}}'
+
+
+def test_on_an_api_of_unknown_shape_nothing_is_added_and_everything_bounded() -> None:
+    known = context(UNKNOWN)
+    outcome = run(body(temperature=2), known, temperature={"max": 1}, store={"set": False})
+    assert outcome.document.to_bytes() == b'{"temperature": 1}'
+    assert outcome.reason == "unknown API shape"
+    with pytest.raises(Rejected):
+        run(body(service_tier="priority"), known, service_tier={"forbid": ["priority"]})

@@ -218,3 +218,25 @@ def test_a_loose_schema_may_be_anything_that_is_an_object() -> None:
 def test_nothing_is_enforced_and_nothing_counted() -> None:
     assert not STEP.enforces(SHAPED)
     assert not STEP.counts_tokens
+
+
+# --- citations ---------------------------------------------------------------------------------------------
+
+
+def cited(enabled: object) -> list[Any]:
+    document = {"type": "document", "source": {"type": "text", "data": "x"}, "citations": enabled}
+    return [{"role": "user", "content": [{"type": ["odd"]}, document]}]
+
+
+def test_no_schema_for_answers_with_citations() -> None:
+    in_result = [
+        {"type": "tool_result", "content": [{"type": "search_result", "citations": {"enabled": True}}]}
+    ]
+    for messages in (cited({"enabled": True}), [{"role": "user", "content": in_result}]):
+        document = body(messages=messages)
+        outcome = run(document, SHAPED, MESSAGES)
+        assert (outcome.document, outcome.reason) == (document, "no schema for answers with citations")
+    spelt = body(messages=cited({"enabled": True})).to_bytes().replace(b"citations", b"cit\\u0061tions")
+    assert run(Document.parse(spelt), SHAPED, MESSAGES).status is StepStatus.SKIPPED
+    for off in ({"enabled": False}, {}, None, [True]):
+        assert run(body(messages=cited(off)), SHAPED, MESSAGES).status is StepStatus.APPLIED

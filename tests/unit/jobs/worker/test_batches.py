@@ -6,15 +6,18 @@ import asyncio
 import json
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import aiohttp
 
 from proxy.core.upstream import Provider
 from proxy.jobs.model import BookingKind, Job, JobState, JobTier
+from proxy.jobs.store import JobStore
+from proxy.jobs.transitions import BatchEvent
+from proxy.jobs.worker.loop import Worker
 from proxy.jobs.worker.ports import RouteRules, Trouble
 from proxy.sim.scenario import FaultMatch, FaultRule, Faults, LineRule, Scenario
-from tests.support.job_worker import FAST, QUICK, Rig, rig
+from tests.support.job_worker import FAST, QUICK, Counting, Rig, kit_for, rig
 
 
 def with_batches(**fields: Any) -> Scenario:
@@ -354,5 +357,85 @@ def test_batches_of_different_payers_and_models_are_kept_apart() -> None:
             ]
             await assert_each_answered_once(r, jobs)
             assert (await r.stats())["batches_created"] == 4
+
+    asyncio.run(scenario())
+
+
+def test_a_batch_that_delivers_during_the_rescue_wins_and_the_call_is_cut_off() -> None:
+    async def scenario() -> None:
+        hangs = failing("POST", "/v1/chat/completions", first_byte_ms=9000)
+        async with rig(replace(with_batches(turnaround_seconds=0.8), faults=(hangs,))) as r:
+            job = await r.accept(seconds=6.0, due=r.kit.now() + 0.3)
+            ended = await r.ended(job)
+            assert ended.state is JobState.SUCCEEDED
+            assert (await r.answer(job)).tier == "batch"
+
+            async def is_booked() -> bool:
+                return len(await r.booked(job)) == 2
+
+            await r.until(is_booked)
+            booked = await r.booked(job)
+            assert booked["rescue"].kind is BookingKind.LOSER
+            assert booked["rescue"].usd is None
+            assert booked[f"batch:{(await _batch_of(r, job))}"].kind is BookingKind.ANSWER
+
+    asyncio.run(scenario())
+
+
+async def _batch_of(r: Rig, job: Job) -> str:
+    (key,) = [key for key in await r.booked(job) if key.startswith("batch:")]
+    return key.removeprefix("batch:")
+
+
+class Freezing:
+    """A store that stops answering one worker when it is about to note that its batch was created."""
+
+    def __init__(self, store: JobStore) -> None:
+        self._store = store
+        self.is_frozen = False
+        self.thaw = asyncio.Event()
+
+    def __getattr__(self, name: str) -> Any:
+        method = getattr(self._store, name)
+
+        async def call(*given: Any, **named: Any) -> Any:
+            if name == "commit_batch" and given[1] is not None and given[1].event is BatchEvent.CREATE:
+                self.is_frozen = True
+            if self.is_frozen:
+                await self.thaw.wait()
+            return await method(*given, **named)
+
+        return call
+
+
+def test_a_worker_that_stood_still_finds_its_work_taken_over() -> None:
+    async def scenario() -> None:
+        async with rig(is_running=False, settings=replace(QUICK, lease_seconds=0.4)) as r:
+            jobs = await several(r, 3)
+            frozen = Freezing(r.store)
+            watch = Counting()
+            kit = kit_for(cast(JobStore, frozen), r.policies, replace(QUICK, name="still"), watch=watch)
+            still = Worker(kit)
+            task = asyncio.get_running_loop().create_task(still.run())
+
+            async def is_frozen() -> bool:
+                return frozen.is_frozen
+
+            await r.until(is_frozen)
+            other = asyncio.get_running_loop().create_task(r.worker.run())
+            await assert_each_answered_once(r, jobs)
+            frozen.is_frozen = False
+            frozen.thaw.set()
+
+            async def is_told() -> bool:
+                return Trouble.LEASE_LOST in watch.troubles
+
+            await r.until(is_told)
+            assert (await r.stats())["batches_created"] == 1
+            await still.stop()
+            await task
+            await kit.providers.close()
+            await r.worker.stop()
+            await other
 
     asyncio.run(scenario())

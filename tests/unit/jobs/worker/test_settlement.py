@@ -1,4 +1,4 @@
-"""Result files to jobs: whatever the lines, their order and where the reader dies, each job has one outcome."""
+"""Result files to jobs: whatever the lines, their order and where the reader dies, one outcome each."""
 
 from __future__ import annotations
 

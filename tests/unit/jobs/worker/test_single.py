@@ -187,3 +187,14 @@ def test_a_stopped_worker_gives_its_calls_back_at_once() -> None:
             await second.kit.providers.close()
 
     asyncio.run(scenario())
+
+
+def test_a_provider_that_wants_peace_beyond_the_deadline_is_asked_once_more_before_it() -> None:
+    async def scenario() -> None:
+        busy = FaultRule(do=Faults(status=429, retry_after=3600.0), first=1)
+        async with rig(replace(FAST, faults=(busy,))) as r:
+            job = await r.accept(tier=JobTier.DIRECT, seconds=1.2)
+            assert (await r.answer(job)).status == 200
+            assert (await r.ended(job)).attempts == 2
+
+    asyncio.run(scenario())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
@@ -16,9 +16,9 @@ from proxy.core.exchange import Exchange
 from proxy.dialects.chat import CHAT
 from proxy.dialects.dialect import Dialect
 from proxy.http.head import Header, RequestHead
-from proxy.jobs.changes import JobChange
+from proxy.jobs.changes import JobChange, JobQuery
 from proxy.jobs.memory_store import MemoryStore
-from proxy.jobs.model import Answer, Delivery, Job, JobError, JobTier
+from proxy.jobs.model import Answer, Delivery, Job, JobError, JobState, JobTier
 from proxy.jobs.sealing import Vault
 from proxy.jobs.store import StoreUnavailable
 from proxy.jobs.transitions import JobEvent
@@ -113,12 +113,21 @@ class LaneBench:
 
     async def jobs(self, count: int = 1) -> tuple[Job, ...]:
         """Return the jobs in the store, once there are so many."""
-        from proxy.jobs.changes import JobQuery
+        await until(self._has_jobs, count)
+        return (await self.store.list_jobs(JobQuery())).jobs
 
-        async with asyncio.timeout(5):
-            while len(found := (await self.store.list_jobs(JobQuery())).jobs) < count:
-                await asyncio.sleep(0.005)
-        return found
+    async def _has_jobs(self, count: int) -> bool:
+        return len((await self.store.list_jobs(JobQuery())).jobs) >= count
+
+    async def ends(self, *states: JobState) -> Job:
+        """Return the only job, once it has ended (or is in one of these states)."""
+
+        async def is_so() -> bool:
+            job = await self.job()
+            return job.state in states if states else not job.is_live
+
+        await until(is_so)
+        return await self.job()
 
     async def job(self) -> Job:
         """Return the only job."""
@@ -134,19 +143,32 @@ class LaneBench:
         event = JobEvent.FAIL if answer is None else JobEvent.SUCCEED
         await self.store.commit_job(held.lease, JobChange(event, (job.id,), answer=answer, error=error))
 
-    async def over(self, asked: Asked, seconds: float = 5.0) -> Reply:
+    async def over(self, asked: Asked) -> Reply:
         """Wait until a caller has its answer."""
-        async with asyncio.timeout(seconds):
-            while not asked.reply.is_over:
-                await asyncio.sleep(0.005)
+
+        async def is_over() -> bool:
+            return asked.reply.is_over
+
+        await until(is_over)
         assert asked.reply.faults == []
         return asked.reply
 
     async def called_direct(self, count: int = 1) -> None:
         """Wait until so many requests went direct."""
-        async with asyncio.timeout(5):
-            while len(self.direct.calls) < count:
-                await asyncio.sleep(0.005)
+
+        async def is_so() -> bool:
+            return len(self.direct.calls) >= count
+
+        await until(is_so)
+
+
+async def until(is_so: Callable[..., Awaitable[bool]], *values: int) -> None:
+    """Wait for something that will be so in a moment."""
+    for _ in range(1000):
+        if await is_so(*values):
+            return
+        await asyncio.sleep(0.005)
+    raise AssertionError("it did not happen")
 
 
 LaneTest = Callable[[LaneBench], Awaitable[None]]
@@ -178,7 +200,7 @@ async def lane_bench(vault: Vault | None = None, grace_seconds: float = 0.05) ->
     try:
         yield LaneBench(lane, store, direct, cancelled)
     finally:
-        await lane.close()
+        await lane.tasks.end(0.0)
 
 
 def on_a_lane(test: LaneTest) -> Callable[[], None]:
@@ -199,8 +221,3 @@ def on_a_lane(test: LaneTest) -> Callable[[], None]:
 def ok(body: bytes = ANSWER) -> Answer:
     """Return an answer of the provider."""
     return Answer(200, body, (("content-type", "application/json"),), "call:1", "flex")
-
-
-def with_deadline(job: Job, deadline: float) -> Job:
-    """Return a job with another deadline."""
-    return replace(job, deadline=deadline)

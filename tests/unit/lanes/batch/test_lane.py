@@ -37,9 +37,7 @@ async def test_an_answer_counts_as_delivered_only_once_it_is_told(bench: LaneBen
     job = await bench.job()
     await bench.end(job, ok())
     await bench.over(asked)
-    async with asyncio.timeout(5):
-        while (await bench.job()).state is not JobState.DELIVERED:
-            await asyncio.sleep(0.005)
+    assert (await bench.ends(JobState.DELIVERED)).ended_as is JobState.SUCCEEDED
 
 
 @on_a_lane
@@ -93,9 +91,7 @@ async def test_a_job_outlives_its_caller_for_a_moment_only(bench: LaneBench) -> 
     asked.call.cancel()
     await asyncio.sleep(0.01)
     assert (await bench.job()).is_live
-    async with asyncio.timeout(5):
-        while (await bench.job()).is_live:
-            await asyncio.sleep(0.01)
+    await bench.ends()
     assert bench.cancelled == [job.id]
     assert asked.reply.events == []
 

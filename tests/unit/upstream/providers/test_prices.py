@@ -130,3 +130,54 @@ def test_a_cache_can_be_switched_off_for_a_model(tmp_path: Path) -> None:
 def test_a_mistake_in_a_table_is_named(tmp_path: Path, text: str, problem: str) -> None:
     with pytest.raises(ValueError, match=problem):
         load(tmp_path, text)
+
+
+def test_windows_cost_a_share_of_the_standard_rates_where_the_provider_offers_them() -> None:
+    price = SHIPPED.price("openai", "gpt-5-mini")
+    assert price is not None
+    two, eight = price.rates(Tier.BACKGROUND_2H), price.rates(Tier.BACKGROUND_8H)
+    assert two is not None
+    assert eight is not None
+    assert (two.output, eight.output) == pytest.approx((0.7 * 2, 0.6 * 2))
+    azure = SHIPPED.price("azure", "gpt-5-mini")
+    assert azure is not None
+    assert azure.rates(Tier.BACKGROUND_2H) is None
+
+
+def test_offers_say_which_paths_a_tier_carries() -> None:
+    offer = SHIPPED.offer("openai", Tier.FLEX)
+    assert offer is not None
+    assert offer.endpoints == ("/v1/chat/completions", "/v1/responses")
+    assert SHIPPED.offer("vllm", Tier.BATCH) is None
+    assert SHIPPED.offer("azure", Tier.FLEX) is None
+
+
+def test_an_operators_file_goes_over_the_shipped_one(tmp_path: Path) -> None:
+    own = tmp_path / "own.yaml"
+    own.write_text(
+        HEAD + "  generic:\n    tiers: {batch: {endpoints: [/v1/embeddings], typical_seconds: 60}}\n"
+        "    models: [{models: [our-model], input: 1, output: 2, batch: 0.5}]\n"
+        "  openai: {models: [{models: [gpt-4o], input: 9, output: 9}]}\n"
+    )
+    table = load_prices(own=own)
+    ours, gpt, other = (
+        table.price("generic", "our-model"),
+        table.price("openai", "gpt-4o"),
+        table.price("openai", "gpt-4o-mini"),
+    )
+    assert ours is not None
+    assert ours.batch is not None
+    assert ours.batch.output == 1.0
+    assert gpt is not None
+    assert (gpt.standard.input, gpt.source) == (9, "somewhere")
+    assert other == SHIPPED.price("openai", "gpt-4o-mini")
+    offer = table.offer("generic", Tier.BATCH)
+    assert offer is not None
+    assert (offer.endpoints, offer.typical_seconds) == (("/v1/embeddings",), 60.0)
+
+
+def test_an_offer_with_a_mistake_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"prices\.yaml"):
+        load(tmp_path, "  openai: {tiers: {batch: {typical_seconds: 60}}}\n")
+    with pytest.raises(ValueError, match=r"prices\.yaml"):
+        load(tmp_path, "  openai: {tiers: {fast: {endpoints: [], typical_seconds: 60}}}\n")
