@@ -98,6 +98,7 @@ class ClientConnection(asyncio.Protocol):
         "_written_bytes",
         "deadline",
         "handler",
+        "idle_since",
         "is_closed",
         "is_reused",
         "transport",
@@ -118,6 +119,7 @@ class ClientConnection(asyncio.Protocol):
         self._was_touched = False
         self.handler: ResponseHandler | None = None
         self.deadline = NEVER
+        self.idle_since = 0.0
         self.is_closed = False
         self.is_reused = False
         self.transport: asyncio.Transport = cast(asyncio.Transport, None)

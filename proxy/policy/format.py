@@ -165,7 +165,8 @@ COALESCE = Record(
         "strategies": Key(ListOf(Choice.of_enum(Strategy)), "How requests may be carried together."),
         "share": Key(Choice.of_enum(Sharing), "Which identical requests share one call."),
         "split_on": Key(
-            ListOf(Choice.of(METADATA_FIELDS)), "Metadata fields that keep otherwise identical requests apart."
+            ListOf(Choice.of(METADATA_FIELDS)),
+            "Metadata fields that keep otherwise identical requests apart.",
         ),
         "warm_max_wait": Key(DURATION, "Longest wait for the request that fills the prompt cache."),
         "max_in_flight": Key(Whole(least=0), "Most paced calls at once per key; 0 is no limit."),

@@ -6,7 +6,8 @@ at once; what slips through is the lanes' retry rule's business.
 A request that meets a server which is just closing may have been taken by its machine and is then lost.
 So a connection is not kept as long as a `Keep-Alive` field says that the server does. And since some servers
 with that field close after every chunked answer all the same (llama.cpp's), their first such answers show
-what they do: where they close, no connection is used again before it has stood for a while.
+what they do: where they close, no connection is used again before it has stood for a while. The same holds,
+for a while, of any upstream that was seen to close a connection right after an answer.
 """
 
 from __future__ import annotations
@@ -30,6 +31,10 @@ _IDLE_SECONDS = 300.0
 _KEEP_ALIVE_MARGIN_SECONDS = 1.0
 _SETTLE_SECONDS = 0.1
 _PROBES = 8
+_EARLY_SECONDS = 0.1
+"""A connection closed so soon after its answer was not closed for having been idle."""
+_RESTLESS_ANSWERS = 64
+"""So many connections in a row have to stand before an upstream that closed one early is trusted again."""
 
 
 class Lease:
@@ -119,6 +124,7 @@ class Pool:
         self._idle: list[ClientConnection] = []
         self._settling: dict[ClientConnection, asyncio.TimerHandle] = {}
         self._outlasts_chunks: bool | None = None
+        self._restless_answers = 0
         self._open: set[ClientConnection] = set()
         self._dialling: set[asyncio.Task[None]] = set()
         self._waiting: deque[Lease] = deque()
@@ -241,7 +247,9 @@ class Pool:
 
     def released(self, connection: ClientConnection) -> None:
         """Take a connection back."""
-        if self._outlasts_chunks is not True and connection.ended_in_chunks and self._must_settle(connection):
+        if (self._restless_answers and not self._is_closed) or (
+            self._outlasts_chunks is not True and connection.ended_in_chunks and self._must_settle(connection)
+        ):
             self._settling[connection] = self._loop.call_later(_SETTLE_SECONDS, self._settled, connection)
         else:
             self._give(connection)
@@ -254,7 +262,9 @@ class Pool:
 
     def _settled(self, connection: ClientConnection) -> None:
         del self._settling[connection]
-        self._outlasts_chunks = True
+        if connection.ended_in_chunks:
+            self._outlasts_chunks = True
+        self._restless_answers = max(0, self._restless_answers - 1)
         self._give(connection)
 
     def _give(self, connection: ClientConnection) -> None:
@@ -265,6 +275,7 @@ class Pool:
             connection.transport.close()
             return
         connection.deadline = self._deadlines.after(_idle_seconds(connection.keep_alive_seconds))
+        connection.idle_since = self._loop.time()
         self._idle.append(connection)
 
     def lost(self, connection: ClientConnection) -> None:
@@ -272,10 +283,14 @@ class Pool:
         self._open.discard(connection)
         if connection in self._idle:
             self._idle.remove(connection)
+            if not self._is_closed and self._loop.time() - connection.idle_since < _EARLY_SECONDS:
+                self._restless_answers = _RESTLESS_ANSWERS
         timer = self._settling.pop(connection, None)
         if timer is not None:
             timer.cancel()
-            self._outlasts_chunks = False
+            self._restless_answers = _RESTLESS_ANSWERS
+            if connection.ended_in_chunks:
+                self._outlasts_chunks = False
         self._serve_waiting()
 
     def _serve_waiting(self) -> None:

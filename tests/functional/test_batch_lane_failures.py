@@ -117,9 +117,9 @@ def worker_process(tmp_path: Path, *options: str) -> Iterator[subprocess.Popen[b
         process.stdout.close()
 
 
-def written(tmp_path: Path, sim: Sim) -> tuple[str, str]:
+def written(tmp_path: Path, sim: Sim, tiers: str = "flex") -> tuple[str, str]:
     policy = POLICY.replace("URL", f"{sim.address}/v1").replace("KEY", OWN_KEY)
-    policy = policy.replace("TIERS", "flex").replace(", EXTRA", "")
+    policy = policy.replace("TIERS", tiers).replace(", EXTRA", "")
     prices, file = tmp_path / "prices.yaml", tmp_path / "policy.yaml"
     prices.write_text(PRICES, encoding="utf-8")
     file.write_text(policy, encoding="utf-8")

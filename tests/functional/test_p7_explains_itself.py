@@ -278,7 +278,7 @@ LANES: list[tuple[Asked, str, str]] = [
     (
         Asked(CHAT_STREAM, headers={"x-weir-urgency": "deferrable"}),
         "coalesce",
-        "a stream cannot be deferred (deferrable)",
+        "a stream that needs its tokens as they come is not deferred (deferrable)",
     ),
     (Asked(headers={"x-route": "no-batch"}), "coalesce", "the route has no batch section (deferrable)"),
     (Asked(headers={"x-route": "batch"}), "coalesce", "batch lane not enabled (deferrable)"),

@@ -100,6 +100,46 @@ def test_answers_of_known_length_prove_nothing(tmp_path: Path) -> None:
         assert len(upstream.calls) == 15
 
 
+def test_an_upstream_that_closes_right_after_answers_is_given_time_to(tmp_path: Path) -> None:
+    """Without a word, 5 ms after each answer: what is sent meanwhile would be taken in and lost."""
+
+    def script(call: Call) -> None:
+        call.json(b'{"choices":[]}')
+        time.sleep(0.005)
+        call.close()
+
+    with served(tmp_path, script) as (proxy, upstream):
+        client = proxy.client()
+        assert client.request("POST", PATH, CHAT).status == 200
+        time.sleep(0.05)  # so that the close is seen before the next request
+        for pause_seconds in (0.0, 0.002, 0.004, 0.005, 0.006) * 8:
+            assert client.request("POST", PATH, CHAT).status == 200
+            time.sleep(pause_seconds)
+        assert len(upstream.calls) == 41, "none was sent twice"
+
+
+def test_an_upstream_that_closed_once_is_trusted_again(tmp_path: Path) -> None:
+    closes = [True]
+
+    def script(call: Call) -> None:
+        call.json(b'{"choices":[]}')
+        if closes:
+            closes.pop()
+            call.close()
+
+    with served(tmp_path, script) as (proxy, upstream):
+        client = proxy.client()
+        assert client.request("POST", PATH, CHAT).status == 200
+        time.sleep(0.05)
+        for _ in range(70):
+            client.request("POST", PATH, CHAT)
+        time.sleep(0.15)
+        before = upstream.connections
+        for _ in range(20):
+            assert client.request("POST", PATH, CHAT).status == 200
+        assert upstream.connections == before
+
+
 def test_a_connection_is_not_kept_as_long_as_its_server_keeps_it(tmp_path: Path) -> None:
     def script(call: Call) -> None:
         call.json(b"{}", headers=b"Keep-Alive: max=9, timeout=1\r\n")

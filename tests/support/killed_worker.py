@@ -108,6 +108,8 @@ async def _work(killing: Killing) -> None:
 
 
 def _nursery() -> None:
+    sys.stdout.write("ready\n")
+    sys.stdout.flush()
     for line in sys.stdin:
         child = os.fork()
         if child == 0:
@@ -134,6 +136,7 @@ def nursery() -> Iterator[Bear]:
     assert process.stdin is not None
     assert process.stdout is not None
     stdin, stdout = process.stdin, process.stdout
+    assert stdout.readline() == "ready\n"
 
     def bear(killing: Killing) -> int:
         stdin.write(json.dumps(asdict(killing)) + "\n")

@@ -130,6 +130,7 @@ def weir(
         access_log=str(log),
         upstream_url=upstream,
         drain_timeout_seconds=2.0,
+        store="off",
     )
     chosen = replace(chosen, **settings)
     started: threading.Event = threading.Event()

@@ -134,7 +134,7 @@ def weir_process(
         file.write_text(policies, encoding="utf-8")
         command += ["--policies", str(file)]
     env = {key: value for key, value in os.environ.items() if not key.lower().endswith("_proxy")}
-    env |= {"PYTHONUNBUFFERED": "1"} | (environment or {})
+    env |= {"PYTHONUNBUFFERED": "1", "WEIR_STORE": "off"} | (environment or {})
     if upstream is not None:
         env["WEIR_UPSTREAM"] = upstream
     process = WeirProcess(

@@ -20,7 +20,7 @@ JOB = Job(
     model="gpt-5-mini",
     account="acc",
     created=SystemClock.wall() - 90,
-    deadline=SystemClock.wall() + 7200,
+    deadline=SystemClock.wall() + 3 * 3600,
     route="nightly",
     tier=JobTier.BATCH,
 )
@@ -43,7 +43,7 @@ def test_lists_jobs_as_a_table(store: str, capsys: pytest.CaptureFixture[str]) -
     heading, row, summary = capsys.readouterr().out.splitlines()
     assert heading.split()[:4] == ["id", "state", "tier", "route"]
     assert row.split()[:5] == ["a" * 32, "accepted", "batch", "nightly", "gpt-5-mini"]
-    assert row.split()[6] == "2h"
+    assert row.split()[6] == "3h"
     assert summary == "1 job in all: 1 accepted"
 
 
