@@ -25,6 +25,7 @@ from proxy.jobs.breaker import Breaker, GuardedStore
 from proxy.jobs.changes import Census
 from proxy.jobs.counting import MetricsWatch
 from proxy.jobs.inspection import Inspector
+from proxy.jobs.model import LIVE_JOB_STATES
 from proxy.jobs.opening import DEFAULT, SQLITE, make_store
 from proxy.jobs.sealing import PlainVault, SealError, SecretVault, vault_from
 from proxy.jobs.store import JobStore, StoreUnavailable
@@ -239,7 +240,8 @@ class DeferredWork:
             await self._try_to_open()
         if healthy_ticks % _SLOW_TICKS == 0:
             await self.pace.refresh(self.store)
-            self._census = await self.store.census()
+            self._census = census = await self.store.census()
+            self.pace.live_jobs = sum(census.jobs.get(state, 0) for state in LIVE_JOB_STATES)
         elif self._breaker.is_open:
             self._salt = await self.store.salt()
         if self.batch is not None and healthy_ticks >= _SETTLED_TICKS:

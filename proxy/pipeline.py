@@ -19,7 +19,7 @@ from proxy.dialects import dialect_for_path
 from proxy.dialects.dialect import Dialect
 from proxy.lanes.batch.deferring import Deferring
 from proxy.lanes.batch.plan import DeferralPlan
-from proxy.lanes.choice import Asked, lane_for
+from proxy.lanes.choice import Asked, interactive_lane, lane_for
 from proxy.observe.prefixes import PrefixMemory
 from proxy.policy.conditions import RequestFacts
 from proxy.policy.lane import LaneCapabilities
@@ -352,9 +352,10 @@ class Pipeline:
     def _lane(
         self, route: Route, request: Request, read: _Read, rewritten: Rewritten, urgency: UrgencyDecision
     ) -> tuple[LaneDecision, DeferralPlan | None]:
-        dialect = read.dialect
+        if urgency.value is Urgency.INTERACTIVE:
+            return interactive_lane(route, read.dialect, self._capabilities), None
         asked = Asked(
-            dialect=dialect,
+            dialect=read.dialect,
             document=rewritten.document,
             upstream=rewritten.upstream,
             model=rewritten.model,

@@ -123,7 +123,7 @@ class Exchange:
     def tpot_seconds(self) -> float | None:
         """Time per output token after the first, once the answer and its usage are complete."""
         tokens = self.usage.output_tokens if self.usage is not None else None
-        if not self.first_token_at or not self.ended_at or tokens is None or tokens < 2:
+        if not self.sent_at or not self.first_token_at or not self.ended_at or tokens is None or tokens < 2:
             return None
         return (self.ended_at - self.first_token_at) / (tokens - 1)
 

@@ -3,6 +3,7 @@
     choose       at intake: among the tiers that the route lists; says of each refused one why
     after_miss   the tier did not deliver: the next that still fits, at last a direct call
     rescue_at    when the direct call has to begin so that it is there by the deadline
+    rescue_window, spread_rescue_at   the same for many at once: each in its turn, none later than that
 
 What tiers cost and which paths they carry are data (`proxy.core.price`), how long they take is observed
 (`JobStore.completions`); until there are observations a provider's `typical_seconds` stand for them.
@@ -12,7 +13,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from math import ceil
+from math import ceil, floor, log2
+from zlib import crc32
 
 from proxy.core.price import OfferLookup, Price, Tier, TierOffer
 from proxy.jobs.model import JobTier
@@ -39,6 +41,12 @@ LEAST_OBSERVATIONS = 5
 
 FALLBACK_DIRECT_SECONDS = 60.0
 """How long a direct call takes where neither the provider's data nor observations say."""
+
+CALLS_AT_ONCE = 64
+"""How many single calls one worker makes at once, unless its settings say otherwise."""
+
+_MOMENTS = 64
+"""Into at least so many moments a window is divided: jobs of one moment are written in one change."""
 
 # What orders tiers by price: a request like most. The order depends on the shares of input and output only
 # where a provider discounts them differently.
@@ -101,6 +109,32 @@ def p95(observed_seconds: Sequence[float], offer: TierOffer | None) -> float:
 def rescue_at(deadline: float, direct_p95_seconds: float) -> float:
     """Return the time at which a direct call has to begin."""
     return deadline - direct_p95_seconds
+
+
+def rescue_window(jobs: int, direct_p95_seconds: float, at_once: int = CALLS_AT_ONCE, most: int = 0) -> float:
+    """Return over how many seconds the direct calls of so many jobs have to be spread, so that each has its
+    turn: only `at_once` (and `most`, an upstream's `max_connections`; 0 is no limit) go on together.
+    """
+    together = max(1, min(at_once, most) if most > 0 else at_once)
+    return max(0, ceil(jobs / together) - 1) * direct_p95_seconds
+
+
+def spread_rescue_at(
+    job_id: str, deadline: float, direct_p95_seconds: float, window_seconds: float, now: float
+) -> float:
+    """Return when a job's direct call begins: within the window that ends at `rescue_at`.
+
+    Where in the window says the job's id. Of the time that is left until then the first half belongs to the
+    cheaper tier, however long the window is.
+    """
+    latest = rescue_at(deadline, direct_p95_seconds)
+    window = min(window_seconds, (latest - now) / 2)
+    if window <= 0:
+        return latest
+    # A power of two, so that jobs with other deadlines and windows have their moments in common.
+    moment_seconds = 2.0 ** floor(log2(window / _MOMENTS))
+    begin = latest - window * crc32(job_id.encode()) / 2**32
+    return begin // moment_seconds * moment_seconds
 
 
 def choose(facts: TierFacts) -> TierChoice:

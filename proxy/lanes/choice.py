@@ -37,6 +37,14 @@ class Asked(msgspec.Struct, frozen=True):
     is_named_so: Callable[[str], bool]
 
 
+def interactive_lane(route: Route, dialect: Dialect | None, capabilities: LaneCapabilities) -> LaneDecision:
+    """Return the lane of an interactive request, for which nothing else has to be known."""
+    facts = _INTERACTIVE
+    if route.coalesce is not None and dialect is not None:
+        facts = replace(facts, endpoint=dialect.name, coalesce=True)
+    return choose_lane(Urgency.INTERACTIVE, facts, capabilities)
+
+
 def lane_for(
     route: Route,
     urgency: Urgency,
@@ -45,13 +53,8 @@ def lane_for(
     deferring: Deferring | None,
     wall: Callable[[], float],
 ) -> tuple[LaneDecision, DeferralPlan | None]:
-    """Return the lane and, for the batch lane, how. `wall` gives seconds since the epoch."""
+    """Return the lane of what is not interactive and, for the batch lane, how. `wall`: since the epoch."""
     endpoint = None if asked.dialect is None else asked.dialect.name
-    if urgency is Urgency.INTERACTIVE:
-        facts = _INTERACTIVE
-        if route.coalesce is not None and endpoint is not None:
-            facts = replace(facts, endpoint=endpoint, coalesce=True)
-        return choose_lane(urgency, facts, capabilities), None
     deadline = answer_deadline(route, asked.header(DEADLINE_HEADER), wall())
     facts = LaneFacts(
         endpoint=endpoint,

@@ -159,6 +159,9 @@ def _report_lanes(route: Route, mark: Mark, path: str, findings: FindingList) ->
         problem = "has no effect: the route's requests are all interactive and never made to wait like that"
         findings.warn(mark, f"{path}.coalesce", problem)
     if route.batch is not None:
+        if set(route.batch.upstream_tiers) == {"direct"}:
+            problem = "nothing is deferred: direct is no cheaper tier"
+            findings.warn(mark, f"{path}.batch.upstream_tiers", problem)
         deadline_seconds = route.urgency.deadline_seconds
         if deadline_seconds is not None and deadline_seconds < SHORTEST_HOLD_SECONDS:
             problem = f"nothing is deferred: the deadline is below {SHORTEST_HOLD_SECONDS:.0f}s"

@@ -86,13 +86,16 @@ def test_a_held_stream_begins_at_once_and_gets_the_answer_as_events(tmp_path: Pa
         head_seconds = time.monotonic() - begun
         text = b"".join(piece for piece in client.chunks() if piece)
         total_seconds = time.monotonic() - begun
+        (record,) = proxy.log(1)
     assert head.status == 200
     assert (head.header("content-type") or "").startswith("text/event-stream")
     assert head_seconds < 0.5 < total_seconds
     assert text.startswith(b": keep-alive\n\n")
     assert text.endswith(b"data: [DONE]\n\n")
     events = [json.loads(line[6:]) for line in text.split(b"\n\n") if line.startswith(b"data: {")]
-    assert events[-1]["usage"]["completion_tokens"] > 0
+    assert record["ttft_ms"] is None, "how long the provider took is not known here"
+    assert record["tpot_ms"] is None
+    assert record["tokens_out"] == events[-1]["usage"]["completion_tokens"] > 0
     assert events[-1]["choices"] == []
     said = "".join(choice["delta"].get("content") or "" for event in events for choice in event["choices"])
     assert said

@@ -62,12 +62,14 @@ def test_a_frozen_store_pauses_deferral_and_nothing_else(tmp_path: Path) -> None
             first = chat(proxy)
             frozen = [seconds_for(proxy, body) for body in (NOW, CHAT, NOW, CHAT)]
             refused = chat(proxy)
+            asked = proxy.client().request("GET", "/weir/v1/jobs", headers=ALICE)
             down = proxy.metric("weir_job_store_unavailable")
         finally:
             server.signal(signal.SIGCONT)
         until_deferred(proxy)
     assert first.status == 200, "whoever met the store in this moment is served all the same"
     assert "job store unavailable" in lane(refused)
+    assert (asked.status, json.loads(asked.body)["error"]["code"]) == (503, "job_store_unavailable")
     assert down == 1
     assert max(frozen) < quick + 0.5, "nobody waits for a store that is known to be gone"
 
@@ -117,9 +119,9 @@ def worker_process(tmp_path: Path, *options: str) -> Iterator[subprocess.Popen[b
         process.stdout.close()
 
 
-def written(tmp_path: Path, sim: Sim, tiers: str = "flex") -> tuple[str, str]:
+def written(tmp_path: Path, sim: Sim, tiers: str = "flex", after: str = "20ms") -> tuple[str, str]:
     policy = POLICY.replace("URL", f"{sim.address}/v1").replace("KEY", OWN_KEY)
-    policy = policy.replace("TIERS", tiers).replace(", EXTRA", "")
+    policy = policy.replace("TIERS", tiers).replace("after: 20ms", f"after: {after}").replace(", EXTRA", "")
     prices, file = tmp_path / "prices.yaml", tmp_path / "policy.yaml"
     prices.write_text(PRICES, encoding="utf-8")
     file.write_text(policy, encoding="utf-8")

@@ -37,9 +37,12 @@ def answered(process: WeirProcess, where: str, seconds: float = 20.0) -> bytes:
 
 
 def test_what_was_acknowledged_outlives_a_kill_and_is_done_once(tmp_path: Path) -> None:
-    """The process dies the moment that the last ticket is out; its successor has every job."""
+    """The process dies the moment that the last ticket is out; its successor has every job.
+
+    Nothing is packed by then, so that nobody has to wait for a dead worker's leases.
+    """
     with running(SCENARIO) as sim:
-        policy, prices = written(tmp_path, sim, tiers="batch")
+        policy, prices = written(tmp_path, sim, tiers="batch", after="3s")
         options = ["--policies", policy, "--store", f"sqlite:{tmp_path / 'jobs.db'}", "--prices", prices]
         with weir_process(tmp_path, None, *options) as first:
             places = [ticket(first, number) for number in range(5)]

@@ -267,19 +267,45 @@ async def rig(
     **upstream: Any,
 ) -> AsyncIterator[Rig]:
     """Run a worker against a simulated provider, or against another application."""
-    async with serving(app or make_app(scenario, state=state)) as url:
-        store = store or MemoryStore(SystemClock())
-        policies = Policies(upstream_at(url, **upstream))
-        if rules is not None:
-            policies = replace(policies, flush=rules)
-        watch, table = Counting(), table or Table()
-        kit = kit_for(store, policies, settings, table, watch)
-        worker = Worker(kit)
-        running = asyncio.get_running_loop().create_task(worker.run()) if is_running else None
-        try:
-            yield Rig(store, policies, settings, table, watch, kit, worker, url)
-        finally:
-            if running is not None:
-                await worker.stop()
-                await running
-            await kit.providers.close()
+    async with (
+        serving(app or make_app(scenario, state=state)) as url,
+        rig_at(
+            url,
+            store=store,
+            settings=settings,
+            table=table,
+            rules=rules,
+            is_running=is_running,
+            **upstream,
+        ) as r,
+    ):
+        yield r
+
+
+@asynccontextmanager
+async def rig_at(
+    url: str,
+    *,
+    store: JobStore | None = None,
+    settings: WorkerSettings = QUICK,
+    table: Table | None = None,
+    rules: RouteRules | None = None,
+    is_running: bool = True,
+    **upstream: Any,
+) -> AsyncIterator[Rig]:
+    """Run a worker against whatever answers at a URL."""
+    store = store or MemoryStore(SystemClock())
+    policies = Policies(upstream_at(url, **upstream))
+    if rules is not None:
+        policies = replace(policies, flush=rules)
+    watch, table = Counting(), table or Table()
+    kit = kit_for(store, policies, settings, table, watch)
+    worker = Worker(kit)
+    running = asyncio.get_running_loop().create_task(worker.run()) if is_running else None
+    try:
+        yield Rig(store, policies, settings, table, watch, kit, worker, url)
+    finally:
+        if running is not None:
+            await worker.stop()
+            await running
+        await kit.providers.close()

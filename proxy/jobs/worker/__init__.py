@@ -7,6 +7,7 @@
     single       jobs that one call carries: direct and flex
     background   jobs that OpenAI carries as a background response
     rescue       the direct call beside a tier that is late
+    turns        how many single calls an upstream takes at once
     kit          what all of them work with
     providers    the upstreams' APIs
     ports        what others tell the worker and hear from it

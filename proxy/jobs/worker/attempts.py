@@ -57,6 +57,15 @@ async def attempt(kit: Kit, job: Job, tier: JobTier, source: str) -> Attempt:
     body = bodies.get(job.id)
     if body is None:
         return Attempt(tier, source, Judged(Verdict.FINAL, JobError("body_erased", "the body is erased")))
+    try:
+        async with kit.turns.turn(job.upstream, tier, kit.most_calls(job.upstream), job.deadline - kit.now()):
+            return await _call(kit, job, tier, source, body)
+    except TimeoutError:
+        error = JobError("no_turn", "too many other calls to the upstream are under way")
+        return Attempt(tier, source, Judged(Verdict.AGAIN, error))
+
+
+async def _call(kit: Kit, job: Job, tier: JobTier, source: str, body: bytes) -> Attempt:
     begun = kit.now()
     try:
         reply = await kit.providers.client(job.upstream).call(

@@ -13,9 +13,8 @@ from urllib.parse import quote
 
 from proxy.core.json_values import decode
 from proxy.jobs.changes import JobChange
-from proxy.jobs.model import Job, JobError, JobState, JobTier, Lease
+from proxy.jobs.model import Job, JobError, JobState, Lease
 from proxy.jobs.sealing import SealError
-from proxy.jobs.tiers import rescue_at
 from proxy.jobs.transitions import JobEvent
 from proxy.jobs.verdicts import Judged, Verdict, judge, judge_background
 from proxy.jobs.worker.attempts import Attempt, attempt, stop
@@ -52,8 +51,7 @@ async def background(kit: Kit, lease: Lease, job: Job) -> None:
 
 
 async def _rescue_time(kit: Kit, job: Job) -> float:
-    p95 = await kit.p95_seconds(job.upstream, job.model)
-    return max(kit.now(), rescue_at(job.deadline, p95[JobTier.DIRECT]))
+    return max(kit.now(), await kit.rescue_time(job))
 
 
 async def _look(kit: Kit, lease: Lease, job: Job) -> None:

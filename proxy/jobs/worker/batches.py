@@ -29,10 +29,12 @@ from proxy.upstream.providers.batch_api import (
     InputChanged,
     NotFound,
     RateLimited,
+    RefusalKind,
     RemoteBatch,
     RemoteState,
     Unavailable,
     Unsupported,
+    refusal_kind,
 )
 
 _SUBMITTING = (BatchState.INTENT, BatchState.UPLOADED)
@@ -70,13 +72,11 @@ async def _step(kit: Kit, lease: Lease, batch: Batch, *, is_fresh: bool) -> Batc
 
 async def _poll(kit: Kit, lease: Lease, batch: Batch, api: BatchApi) -> Batch | None:
     remote = await api.retrieve(batch.provider_id or "")
-    if remote.state is RemoteState.FAILED and remote.output_file_id is None:
-        told = remote.problems[0] if remote.problems else None
-        raise FileRefused(
-            "failed" if told is None else told.code,
-            "the provider gave no reason" if told is None else told.message,
-            remote.problems,
-        )
+    refusal = _refusal(remote)
+    if refusal is not None:
+        if remote.error_file_id is not None:
+            await api.delete_file(remote.error_file_id)
+        raise refusal
     if remote.state.is_final:
         return await _ended(kit, lease, batch, remote)
     if remote.state is RemoteState.RUNNING:
@@ -88,6 +88,21 @@ async def _poll(kit: Kit, lease: Lease, batch: Batch, api: BatchApi) -> Batch | 
     return None
 
 
+def _refusal(remote: RemoteBatch) -> FileRefused | None:
+    """Return what a batch that failed was refused for; `None` where its files say more about its lines."""
+    if remote.state is not RemoteState.FAILED or remote.output_file_id is not None:
+        return None
+    told = remote.problems[0] if remote.problems else None
+    refusal = FileRefused(
+        "failed" if told is None else told.code,
+        "the provider gave no reason" if told is None else told.message,
+        remote.problems,
+    )
+    if remote.error_file_id is not None and refusal_kind(refusal) is RefusalKind.OTHER:
+        return None
+    return refusal
+
+
 async def _ended(kit: Kit, lease: Lease, batch: Batch, remote: RemoteBatch) -> Batch:
     move = BatchMove(
         BatchEvent.END,
@@ -97,7 +112,7 @@ async def _ended(kit: Kit, lease: Lease, batch: Batch, remote: RemoteBatch) -> B
         attempts=0,
     )
     done = await kit.commit_batch(lease, move)
-    if batch.submitted is not None and remote.state is not RemoteState.CANCELLED:
+    if batch.submitted is not None and remote.state in (RemoteState.COMPLETED, RemoteState.EXPIRED):
         await kit.observe(batch, JobTier.BATCH, kit.now() - batch.submitted)
     return done.batch
 

@@ -72,7 +72,7 @@ async def send_on(kit: Kit, lease: Lease, job: Job, tried: Attempt) -> None:
         await _give_up(kit, lease, job, tried)
         return
     if to.next.tier is JobTier.BATCH:
-        due = max(kit.now(), rescue_at(job.deadline, p95[JobTier.DIRECT]))
+        due = max(kit.now(), await kit.rescue_time(job, since=kit.now()))
     change = JobChange(
         JobEvent.RETRY,
         (job.id,),

@@ -14,11 +14,19 @@ from typing import TypeVar
 from proxy.core.clock import Clock
 from proxy.core.price import Price
 from proxy.jobs.changes import BatchMove, Committed, JobChange
-from proxy.jobs.model import Batch, Booking, Job, JobTier, Lease
+from proxy.jobs.model import LIVE_JOB_STATES, Batch, Booking, Job, JobTier, Lease
 from proxy.jobs.store import JobStore, LeaseLost, StoreUnavailable
-from proxy.jobs.tiers import PRICE_TIERS, backoff_seconds, offers_of, p95
+from proxy.jobs.tiers import (
+    PRICE_TIERS,
+    backoff_seconds,
+    offers_of,
+    p95,
+    rescue_window,
+    spread_rescue_at,
+)
 from proxy.jobs.worker.ports import Directory, Prices, Trouble, Watch, WorkerSettings
 from proxy.jobs.worker.providers import Providers
+from proxy.jobs.worker.turns import Turns
 
 _T = TypeVar("_T")
 _STORE_FIRST_SECONDS = 0.1
@@ -50,9 +58,11 @@ class Kit:
         self.prices = prices
         self.watch = watch
         self.sleep = sleep
+        self.turns = Turns()
         self._clock = clock
         self._draw = draw
         self._paces: dict[tuple[str, str], tuple[float, dict[JobTier, float]]] = {}
+        self._live_jobs = (0.0, 0)
 
     def now(self) -> float:
         """Return seconds since the epoch."""
@@ -89,6 +99,31 @@ class Kit:
         until = self._clock.monotonic() + self.settings.pace_lifetime_seconds
         self._paces[(upstream, model)] = (until, figures)
         return figures
+
+    async def rescue_time(self, job: Job, *, many: int | None = None, since: float | None = None) -> float:
+        """Return when the direct call for a job begins, each of `many` (all live jobs) in its turn.
+
+        The cheaper tier had the job since it was created, or `since`.
+        """
+        direct = (await self.p95_seconds(job.upstream, job.model))[JobTier.DIRECT]
+        jobs = await self.live_jobs() if many is None else many
+        window = rescue_window(jobs, direct, self.settings.calls, self.most_calls(job.upstream))
+        begun = job.created if since is None else since
+        return spread_rescue_at(job.id, job.deadline, direct, window, begun)
+
+    def most_calls(self, upstream: str) -> int:
+        """Return how many calls of a tier an upstream takes at once; 0 is no limit."""
+        configured = self.directory.upstream(upstream)
+        return 0 if configured is None else configured.max_connections
+
+    async def live_jobs(self) -> int:
+        """Return how many jobs have not ended, as of a few seconds ago."""
+        until, count = self._live_jobs
+        if self._clock.monotonic() >= until:
+            census = await self.insist(self.store.census)
+            count = sum(census.jobs.get(state, 0) for state in LIVE_JOB_STATES)
+            self._live_jobs = (self._clock.monotonic() + self.settings.pace_lifetime_seconds, count)
+        return count
 
     # ---- the store
 

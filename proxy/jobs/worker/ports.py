@@ -12,6 +12,7 @@ from typing import Protocol
 from proxy.core.price import OfferLookup, PriceLookup
 from proxy.core.upstream import Upstream
 from proxy.jobs.model import Batch, Booking, Job
+from proxy.jobs.tiers import CALLS_AT_ONCE
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +35,7 @@ class WorkerSettings:
 
     name: str
     lease_seconds: float = 30.0
-    calls: int = 64
+    calls: int = CALLS_AT_ONCE
     batches: int = 8
     idle_seconds: float = 1.0
     backoff_seconds: float = 2.0

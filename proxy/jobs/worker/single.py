@@ -13,7 +13,6 @@ import asyncio
 from proxy.jobs.booking import book_unknown
 from proxy.jobs.changes import JobChange
 from proxy.jobs.model import Job, JobError, JobState, JobTier, Lease
-from proxy.jobs.tiers import rescue_at
 from proxy.jobs.transitions import JobEvent
 from proxy.jobs.worker.attempts import Attempt, attempt, stop
 from proxy.jobs.worker.endings import RUNNING, decide, lose, send_on
@@ -58,7 +57,7 @@ async def take_back_lost(kit: Kit, lease: Lease, job: Job) -> Job:
 
 
 async def _call_flex(kit: Kit, lease: Lease, job: Job, source: str) -> None:
-    p95 = await kit.p95_seconds(job.upstream, job.model)
+    rescue_time = await kit.rescue_time(job, many=kit.settings.calls)
     flex: asyncio.Task[Attempt | None] = asyncio.get_running_loop().create_task(
         attempt(kit, job, JobTier.FLEX, source), name=f"flex call of {job.id}"
     )
@@ -67,8 +66,7 @@ async def _call_flex(kit: Kit, lease: Lease, job: Job, source: str) -> None:
         await lose(kit, job, tried, source)
 
     try:
-        late = rescue_at(job.deadline, p95[JobTier.DIRECT]) - kit.now()
-        await asyncio.wait({flex}, timeout=max(0.0, late))
+        await asyncio.wait({flex}, timeout=max(0.0, rescue_time - kit.now()))
         if flex.done():
             tried = flex.result()
             assert tried is not None

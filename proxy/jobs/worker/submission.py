@@ -52,7 +52,7 @@ async def submit(kit: Kit, lease: Lease, batch: Batch, api: BatchApi, *, is_fres
     else:
         await kit.insist(lambda: kit.store.renew(lease, kit.settings.lease_seconds))
     remote = await api.create(content, batch.input_file_id)
-    await _created(kit, lease, batch, remote, [job.id for job in jobs])
+    await _created(kit, lease, batch, remote, jobs)
     return None
 
 
@@ -65,10 +65,10 @@ async def adopt(kit: Kit, lease: Lease, batch: Batch, api: BatchApi, found: Sequ
             kit.watch.trouble(Trouble.DUPLICATE_BATCH, batch.group.upstream)
             await api.cancel(other.id)
     jobs = await _open_jobs(kit, batch)
-    await _created(kit, lease, batch, kept, [job.id for job in jobs])
+    await _created(kit, lease, batch, kept, jobs)
 
 
-async def _created(kit: Kit, lease: Lease, batch: Batch, remote: RemoteBatch, job_ids: Sequence[str]) -> None:
+async def _created(kit: Kit, lease: Lease, batch: Batch, remote: RemoteBatch, jobs: Sequence[Job]) -> None:
     move = BatchMove(
         BatchEvent.CREATE,
         due=kit.next_poll(0.0),
@@ -78,9 +78,23 @@ async def _created(kit: Kit, lease: Lease, batch: Batch, remote: RemoteBatch, jo
         provider_expires=remote.expires,
         attempts=0,
     )
-    changes = [JobChange(JobEvent.SUBMIT, tuple(job_ids))] if job_ids else []
-    done = await kit.commit_batch(lease, move, changes)
+    done = await kit.commit_batch(lease, move, await _submissions(kit, jobs))
     kit.watch.batch_sent(done.batch, len(done.applied))
+
+
+async def _submissions(kit: Kit, jobs: Sequence[Job]) -> list[JobChange]:
+    """Return the changes that note jobs as submitted, each with the time of its rescue.
+
+    Whoever rescues a job holds it, and a new time would take it away: where a rescue is near none is given.
+    """
+    now = kit.now()
+    by_due: dict[float | None, list[str]] = {}
+    for job in jobs:
+        due = None
+        if job.due > now + 2 * kit.settings.lease_seconds:
+            due = max(now, await kit.rescue_time(job, since=now))
+        by_due.setdefault(due, []).append(job.id)
+    return [JobChange(JobEvent.SUBMIT, tuple(ids), due=due) for due, ids in by_due.items()]
 
 
 async def _open_jobs(kit: Kit, batch: Batch) -> tuple[Job, ...]:

@@ -10,6 +10,8 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from proxy.core.decision import Deferred, Lane, LaneDecision, StepReport
 from proxy.core.errors import INTERNAL, SHUTTING_DOWN, ProxyError
 from proxy.core.exchange import Exchange
@@ -52,6 +54,7 @@ class BatchCall:
         self._own: Call | None = None
         self._accepted: Accepted | None = None
         self._is_accepting = True
+        self._is_begun = False
         self._is_held = False
         self._is_gone = False
         self._is_over = False
@@ -180,6 +183,7 @@ class BatchCall:
         self._lane.hold(job)
         try:
             if hold.heartbeat_seconds is not None:
+                self._is_begun = True
                 self._deferral.keep_alive(hold.heartbeat_seconds)
             outcome = await hold.wait()
         except asyncio.CancelledError:
@@ -199,8 +203,7 @@ class BatchCall:
                 self._fail(outcome)
             case Ending():
                 self._exchange.deferred = Deferred(outcome.job.id, outcome.tier, outcome.paid_usd)
-                self._book_wait()
-                self._exchange.sent_at = self._lane.clock.monotonic()
+                self._book_wait()  # nothing counts as sent: how long the provider took is not told by this
                 if hold.heartbeat_seconds is not None and not self._deferral.is_stream:
                     self._read(outcome.answer[1])
                 self._tell(outcome.answer, by_upstream=True)
@@ -242,7 +245,13 @@ class BatchCall:
     def _go_direct(self, reason: str) -> None:
         self._is_over = True
         exchange = self._exchange
-        exchange.lane = LaneDecision(Lane.STREAM, f"{reason} (deferrable)")
-        self._own = self._lane.direct.carry(self._outgoing, exchange, self._reply)
+        exchange.lane, exchange.deferred = LaneDecision(Lane.STREAM, f"{reason} (deferrable)"), None
+        outgoing = self._outgoing
+        if self._is_begun and b"accept-encoding" in outgoing.head.fields:
+            # The answer's head has left, and says of no coding.
+            replaced = {**outgoing.plan.replaced, b"accept-encoding": b"identity"}
+            plan = msgspec.structs.replace(outgoing.plan, replaced=replaced)
+            outgoing = msgspec.structs.replace(outgoing, plan=plan)
+        self._own = self._lane.direct.carry(outgoing, exchange, self._reply)
         if self._is_paused:
             self._own.pause()

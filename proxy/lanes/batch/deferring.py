@@ -14,7 +14,7 @@ from proxy.core.price import OfferLookup, PriceLookup
 from proxy.core.upstream import Upstream
 from proxy.dialects.dialect import Dialect
 from proxy.jobs.model import Delivery, JobTier
-from proxy.jobs.tiers import TierFacts, choose, offers_of
+from proxy.jobs.tiers import TierFacts, choose, offers_of, rescue_window
 from proxy.lanes.batch.background import continues_deferred
 from proxy.lanes.batch.identity import has_credentials
 from proxy.lanes.batch.pace import Pace
@@ -98,13 +98,15 @@ class Deferring:
             candidate.patience_seconds,
         )
         upstream, endpoint = candidate.upstream, candidate.dialect.path
-        paces = self._pace.p95_seconds(upstream, candidate.model)
         provider = upstream.provider.value
+        price = self._prices.price(provider, candidate.model)
+        # Callers may name any model: only those that may be deferred are worth knowing more about.
+        paces = {} if price is None else self._pace.p95_seconds(upstream, candidate.model)
         choice = choose(
             TierFacts(
                 candidate.policy.upstream_tiers,
                 endpoint,
-                self._prices.price(provider, candidate.model),
+                price,
                 offers_of(self._offers, provider),
                 paces,
                 allowed.deadline_seconds,
@@ -120,6 +122,7 @@ class Deferring:
             allowed.deadline_seconds,
             allowed.hold_seconds,
             paces[JobTier.DIRECT],
+            rescue_window(self._pace.live_jobs, paces[JobTier.DIRECT], most=upstream.max_connections),
         )
 
     def _obstacle(self, candidate: Candidate) -> str | None:

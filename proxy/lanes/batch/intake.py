@@ -21,6 +21,7 @@ from proxy.jobs.model import Delivery, HeaderFields, Job, JobTier
 from proxy.jobs.packing import clean_body
 from proxy.jobs.sealing import Vault, fingerprint
 from proxy.jobs.shaping import STORED_WITHOUT
+from proxy.jobs.tiers import spread_rescue_at
 from proxy.lanes.batch.identity import identity_of
 from proxy.lanes.batch.plan import DeferralPlan
 from proxy.upstream.request_head import CREDENTIAL_HEADERS
@@ -88,7 +89,7 @@ def take_in(submission: Submission, job_id: str, now: float) -> Intake:
         tier=first,
         tiers=plan.tiers[1:],
         # A single call is made now. A pool has its own clock: the job itself is due when it must be rescued.
-        due=max(now, deadline - plan.direct_seconds) if first is JobTier.BATCH else now,
+        due=_rescue_time(plan, job_id, deadline, now) if first is JobTier.BATCH else now,
         ready=now,
         credential=seal_credential(submission.vault, account, identity.credential)
         if is_borrowing and submission.vault is not None
@@ -96,6 +97,11 @@ def take_in(submission: Submission, job_id: str, now: float) -> Intake:
         updated=now,
     )
     return Intake(job, body, may_attach(submission.headers))
+
+
+def _rescue_time(plan: DeferralPlan, job_id: str, deadline: float, now: float) -> float:
+    window_seconds = plan.rescue_window_seconds
+    return max(now, spread_rescue_at(job_id, deadline, plan.direct_seconds, window_seconds, now))
 
 
 def attach_key(submission: Submission, owner: str) -> str:

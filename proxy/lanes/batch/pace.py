@@ -27,6 +27,8 @@ class Pace:
         self._offers = offers
         self._known: dict[Key, Mapping[JobTier, float]] = {}
         self._asked: set[Key] = set()
+        self.live_jobs = 0
+        """How many jobs had not ended when somebody last counted."""
 
     def p95_seconds(self, upstream: Upstream, model: str) -> Mapping[JobTier, float]:
         """Return until when 95 of 100 answers are there: as observed, else as the provider's data say."""

@@ -38,6 +38,7 @@ class DeferralPlan(msgspec.Struct, frozen=True):
     deadline_seconds  how long the answer may take
     hold_seconds      how long the caller is held; `None` for one that was promised the answer
     direct_seconds    how long a direct call takes: the rescue begins so long before the deadline
+    rescue_window_seconds   over how many seconds before that the rescues of all jobs are spread
     """
 
     delivery: Delivery
@@ -46,6 +47,7 @@ class DeferralPlan(msgspec.Struct, frozen=True):
     deadline_seconds: float
     hold_seconds: float | None
     direct_seconds: float
+    rescue_window_seconds: float = 0.0
 
 
 class Terms(msgspec.Struct, frozen=True):

@@ -21,7 +21,7 @@ Errors that leave an adapter:
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Collection
 from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol
@@ -117,6 +117,8 @@ class RemoteBatch:
     """A batch as the provider shows it. Times are seconds since the epoch, `None` where it says nothing.
 
     tag            our batch's id, from the provider's metadata
+    input_file_id  what was made for its input, to be deleted after settlement: a file, or the batch itself
+    endpoint       the path that its lines were for, where whoever asks for results knows it
     problems       why it failed
     total, completed, failed   of its lines
     """
@@ -133,6 +135,7 @@ class RemoteBatch:
     completed: int | None = None
     failed: int | None = None
     problems: tuple[LineProblem, ...] = ()
+    endpoint: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,6 +155,7 @@ class BatchInput:
     file_name   what its file is called at the provider
     size_bytes  of all lines
     lines       begins to yield the lines anew, in pieces of any size
+    wait_seconds  how long the last of its jobs may wait: for providers that let one choose the window
     """
 
     tag: str
@@ -160,6 +164,7 @@ class BatchInput:
     model: str
     size_bytes: int
     lines: Callable[[], AsyncIterator[bytes]]
+    wait_seconds: float = 86_400.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,15 +193,24 @@ class BatchApi(Protocol):
         ...
 
     async def upload(self, batch: BatchInput) -> str | None:
-        """Send the lines and return the file's id once the provider can use it; `None` without files."""
+        """Send the lines and return the file's id; `None` without files."""
         ...
 
     async def create(self, batch: BatchInput, file_id: str | None) -> RemoteBatch:
-        """Create the batch. Never repeated by the adapter: no provider's creation is idempotent."""
+        """Create the batch. Never repeated by the adapter: no provider's creation is idempotent.
+
+        Where the provider still checks the file, `Unavailable` that says that nothing was done.
+        """
         ...
 
-    async def find(self, tag: str, file_id: str | None, since: float) -> tuple[RemoteBatch, ...]:
-        """Return batches with our tag, or made of our file, that were created after `since`, oldest first."""
+    async def find(
+        self, tag: str, file_id: str | None, since: float, ids: Collection[str] = ()
+    ) -> tuple[RemoteBatch, ...]:
+        """Return batches with our tag, or made of our file, that were created after `since`, oldest first.
+
+        `ids` are those of all lines that it may have been made with: at a provider that keeps no tag, results
+        tell whose a batch is. As long as one that may be ours has none, `Unavailable`.
+        """
         ...
 
     async def find_files(self, file_name: str) -> tuple[RemoteFile, ...]:

@@ -110,11 +110,13 @@ class ProviderClient:
         body: bytes | Upload | None = None,
         answer_seconds: float | None = None,
         total_seconds: float | None = None,
+        key_header: str | None = None,
     ) -> Reply:
         """Send a request and read the whole answer, whatever its status. Raises `CallFailed`.
 
         `path` is `/v1/…` with its query, encoded. `credential` counts where the upstream has no key.
-        `answer_seconds` bounds the wait for the first byte instead of the upstream's own limit.
+        `answer_seconds` bounds the wait for the first byte instead of the upstream's own limit. `key_header`
+        takes the key bare, instead of the provider's usual header.
         """
         async with self.stream(
             method,
@@ -124,6 +126,7 @@ class ProviderClient:
             body=body,
             answer_seconds=answer_seconds,
             total_seconds=total_seconds,
+            key_header=key_header,
         ) as (reply, pieces):
             parts: list[bytes] = []
             size = 0
@@ -145,13 +148,14 @@ class ProviderClient:
         body: bytes | Upload | None = None,
         answer_seconds: float | None = None,
         total_seconds: float | None = None,
+        key_header: str | None = None,
     ) -> AsyncIterator[tuple[Reply, AsyncIterator[bytes]]]:
         """Send a request and give its head and the pieces of its body. Raises `CallFailed`."""
         try:
             async with self._session.request(
                 method,
                 URL(self._origin + self._path(path), encoded=True),
-                headers=self._fields(headers, credential, body),
+                headers=self._fields(headers, credential, body, key_header),
                 data=body.pieces if isinstance(body, Upload) else body,
                 allow_redirects=False,
                 ssl=self._tls,  # type: ignore[arg-type]  # an SSLContext, or True for the default
@@ -173,15 +177,18 @@ class ProviderClient:
         return target.removeprefix(self.target.absolute_prefix.decode("latin-1"))
 
     def _fields(
-        self, headers: Fields, credential: Fields, body: bytes | Upload | None
+        self,
+        headers: Fields,
+        credential: Fields,
+        body: bytes | Upload | None,
+        key_header: str | None,
     ) -> list[tuple[str, str]]:
         own = self.target.sender.credential
         refused = {name.decode() for name in CREDENTIAL_HEADERS} | {"host", "content-length"}
         fields = [(name, value) for name, value in headers if name.lower() not in refused]
         if own is not None:
-            fields.append((own[1].decode("latin-1"), own[2].decode("latin-1")))
-        else:
-            fields.extend(credential)
+            credential = [(own[1].decode("latin-1"), own[2].decode("latin-1"))]
+        fields.extend(credential if key_header is None else _bare(credential, key_header))
         if self._proxy is not None and self.target.address.tunnel is None and self._proxy_headers:
             # Without a tunnel it is a field of the request itself, which aiohttp leaves to us.
             fields.extend(self._proxy_headers.items())
@@ -197,6 +204,16 @@ class ProviderClient:
             sock_connect=limits.connect,
             sock_read=None if waiting == NEVER else waiting,
         )
+
+
+def _bare(credential: Fields, key_header: str) -> Fields:
+    """Return a credential with its key in another header; one that is no key stays as it is."""
+    for name, value in credential:
+        if name.lower() == "authorization" and value[:7].lower() == "bearer ":
+            return [(key_header, value[7:].strip())]
+        if name.lower() in ("api-key", "x-api-key"):
+            return [(key_header, value)]
+    return credential
 
 
 def _said(problem: BaseException) -> str:

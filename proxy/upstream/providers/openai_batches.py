@@ -1,16 +1,14 @@
 """OpenAI's batch API, and any server of its shape: files in, files out.
 
-Owns paths, multipart and the tolerance that servers of this shape need: states in any case, dates as numbers
-or ISO text, counts that are null, error files of no bytes, lists under `data` or `value`. Sources: `openai`
-3.57.0 (types/batch.py, batch_create_params.py, file_create_params.py) and the vendor's batch guide.
+Owns paths and the order of calls. What other providers of this shape want differently are the attributes and
+methods that their adapters replace. Sources: `openai` 3.57.0 (types/batch.py, batch_create_params.py,
+file_create_params.py) and the vendor's batch guide.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Collection, Mapping
 from dataclasses import replace
-from datetime import datetime
 from typing import Any
 from urllib.parse import quote
 
@@ -18,22 +16,16 @@ from proxy.core.json_values import decode
 from proxy.upstream.providers.answers import checked, json_object
 from proxy.upstream.providers.batch_api import (
     ApiLimits,
-    BatchApiError,
     BatchInput,
     FileRefused,
-    InputChanged,
-    LineProblem,
     NotFound,
     RemoteBatch,
     RemoteFile,
-    RemoteState,
-    Unavailable,
     Unsupported,
 )
-from proxy.upstream.providers.client import CallFailed, Fields, ProviderClient, Reply, Upload
-
-TAG_KEY = "weir_batch"
-"""The key in the provider's metadata under which our batch's id stands."""
+from proxy.upstream.providers.batch_objects import TAG_KEY, read_batch, read_id
+from proxy.upstream.providers.calls import Calls
+from proxy.upstream.providers.client import Fields, ProviderClient, Reply
 
 LIMITS = ApiLimits(jobs=50_000, bytes=200_000_000, gap_seconds=1.8)
 """OpenAI's guide: 50,000 requests and 200 MB a batch, 2,000 creations an hour."""
@@ -45,74 +37,75 @@ _PAGES = 20
 _PAGE_SIZE = 100
 # A clock that goes a little wrong must not hide a batch of ours.
 _SLACK_SECONDS = 3600.0
-_BOUNDARY = "weir-5c1f0a9f4a6b4f5d8e0b7d1c2a3f4e5d"
-_STATES: Mapping[str, RemoteState] = {
-    "cancelling": RemoteState.CANCELLING,
-    "cancellation_requested": RemoteState.CANCELLING,
-    "completed": RemoteState.COMPLETED,
-    "failed": RemoteState.FAILED,
-    "expired": RemoteState.EXPIRED,
-    "cancelled": RemoteState.CANCELLED,
-    "canceled": RemoteState.CANCELLED,
-}
 
 
 class OpenAiBatches:
     """`BatchApi` over `/v1/files` and `/v1/batches`; `credential` are header fields of a caller."""
 
     takes_files = True
+    files_path = "/v1/files"
+    upload_path = "/v1/files"
+    batches_path = "/v1/batches"
+    part_type = "application/jsonl"
+    purpose = "batch"
+    query = ""
+    """What every path ends with, `?api-version=…`."""
 
     def __init__(self, client: ProviderClient, credential: Fields = (), limits: ApiLimits = LIMITS) -> None:
         self.limits = limits
-        self._client = client
-        self._credential = credential
+        self.calls = Calls(client, credential)
+
+    # ---- what others do differently
 
     def line_url(self, endpoint: str) -> str | None:
         """See `BatchApi`."""
         return endpoint
 
-    async def upload(self, batch: BatchInput) -> str | None:
-        """See `BatchApi`."""
-        head, tail = _multipart(batch.file_name)
-        lines = _Counted(batch)
-        body = Upload(len(head) + batch.size_bytes + len(tail), lines.between(head, tail))
-        content_type = f"multipart/form-data; boundary={_BOUNDARY}"
-        try:
-            reply = await self._send("POST", "/v1/files", headers=[("Content-Type", content_type)], body=body)
-        except Unavailable:
-            if lines.differ:
-                raise InputChanged("a job was deleted while its line was on the way") from None
-            raise
-        return str(json_object(checked(reply, whole_api=True))["id"])
+    def form(self, batch: BatchInput) -> Mapping[str, str]:
+        """Return the fields that go before the file."""
+        return {"purpose": self.purpose}
 
-    async def create(self, batch: BatchInput, file_id: str | None) -> RemoteBatch:
-        """See `BatchApi`."""
-        wanted = {
+    def wanted(self, batch: BatchInput, file_id: str | None) -> Mapping[str, Any]:
+        """Return the body of a creation."""
+        return {
             "input_file_id": file_id,
             "endpoint": batch.endpoint,
             "completion_window": "24h",
             "metadata": {TAG_KEY: batch.tag},
         }
-        reply = await self._send(
-            "POST",
-            "/v1/batches",
-            headers=[("Content-Type", "application/json")],
-            body=json.dumps(wanted).encode(),
-        )
-        return _batch(json_object(checked(reply, whole_api=True)))
 
-    async def find(self, tag: str, file_id: str | None, since: float) -> tuple[RemoteBatch, ...]:
+    def read(self, value: Mapping[str, Any]) -> RemoteBatch:
+        """Return a batch that the provider shows."""
+        return read_batch(value)
+
+    # ---- the port
+
+    async def upload(self, batch: BatchInput) -> str | None:
+        """See `BatchApi`."""
+        path = f"{self.upload_path}{self.query}"
+        reply = await self.calls.upload(path, batch, self.form(batch), self.part_type)
+        return read_id(json_object(checked(reply, whole_api=True)))
+
+    async def create(self, batch: BatchInput, file_id: str | None) -> RemoteBatch:
+        """See `BatchApi`."""
+        path = f"{self.batches_path}{self.query}"
+        reply = await self.calls.send_json("POST", path, self.wanted(batch, file_id))
+        return self.read(json_object(checked(reply, whole_api=True)))
+
+    async def find(
+        self, tag: str, file_id: str | None, since: float, ids: Collection[str] = ()
+    ) -> tuple[RemoteBatch, ...]:
         """See `BatchApi`."""
         found: dict[str, RemoteBatch] = {}
-        async for batch in self._listed(since - _SLACK_SECONDS):
+        async for batch in self._recent(since - _SLACK_SECONDS):
             if batch.tag == tag or (file_id is not None and batch.input_file_id == file_id):
                 found[batch.id] = batch
         return tuple(sorted(found.values(), key=lambda batch: batch.created or 0.0))
 
-    async def _listed(self, since: float) -> AsyncIterator[RemoteBatch]:
+    async def _recent(self, since: float) -> AsyncIterator[RemoteBatch]:
         try:
-            async for page in self._pages("/v1/batches", {}):
-                batches = [_batch(each) for each in page]
+            async for page in self._pages(self.batches_path, {}):
+                batches = [self.read(each) for each in page]
                 for batch in batches:
                     yield batch
                 # Newest first: the rest is older still.
@@ -125,7 +118,7 @@ class OpenAiBatches:
         """See `BatchApi`."""
         found: dict[str, RemoteFile] = {}
         try:
-            async for page in self._pages("/v1/files", {"purpose": "batch"}):
+            async for page in self._pages(self.files_path, {"purpose": self.purpose}):
                 for each in page:
                     if each.get("filename") == file_name:
                         size = each.get("bytes")
@@ -140,25 +133,23 @@ class OpenAiBatches:
         for _ in range(_PAGES):
             given = {**query, "limit": str(_PAGE_SIZE)} | ({} if after is None else {"after": after})
             words = "&".join(f"{name}={quote(value, safe='')}" for name, value in given.items())
-            reply = checked(await self._send("GET", f"{path}?{words}"), whole_api=True)
-            listed = json_object(reply)
-            data = listed.get("data", listed.get("value"))
-            page = [each for each in data if isinstance(each, dict) and "id" in each] if data else []
+            reply = await self.calls.send("GET", f"{path}{self.query or '?'}{self.query and '&'}{words}")
+            page, has_more = _listed(checked(reply, whole_api=True))
             if not page:
                 return
             yield page
             last = str(page[-1]["id"])
-            if not listed.get("has_more") or last == after:
+            if not has_more or last == after:
                 return
             after = last
 
     async def retrieve(self, batch_id: str) -> RemoteBatch:
         """See `BatchApi`."""
-        return _batch(json_object(checked(await self._send("GET", _batch_path(batch_id)))))
+        return self.read(json_object(checked(await self.calls.send("GET", self._batch_path(batch_id)))))
 
     async def cancel(self, batch_id: str) -> None:
         """See `BatchApi`."""
-        reply = await self._send("POST", f"{_batch_path(batch_id)}/cancel")
+        reply = await self.calls.send("POST", self._batch_path(batch_id, "/cancel"))
         if reply.status not in (400, 409):  # it has ended meanwhile, or is being cancelled already
             checked(reply)
 
@@ -166,146 +157,27 @@ class OpenAiBatches:
         """See `BatchApi`. A file that is gone raises `NotFound` only before its first line."""
         for file_id in (batch.output_file_id, batch.error_file_id):
             if file_id:
-                async for line in self._lines(file_id):
+                async for line in self.calls.lines(self._file_path(file_id, "/content")):
                     yield line
-
-    async def _lines(self, file_id: str) -> AsyncIterator[bytes]:
-        rest = bytearray()
-        try:
-            async with self._client.stream(
-                "GET", f"{_file_path(file_id)}/content", credential=self._credential
-            ) as (reply, pieces):
-                if reply.status != 200:
-                    body = b"".join([piece async for piece in pieces])
-                    checked(Reply(reply.status, reply.headers, body))
-                async for piece in pieces:
-                    rest += piece
-                    if b"\n" in piece:
-                        *lines, last = rest.split(b"\n")
-                        rest = bytearray(last)
-                        for line in lines:
-                            yield bytes(line)
-        except CallFailed as failed:
-            raise Unavailable(str(failed), may_have_happened=failed.may_have_happened) from None
-        if rest.strip():
-            yield bytes(rest)
 
     async def delete_file(self, file_id: str) -> None:
         """See `BatchApi`."""
         try:
-            checked(await self._send("DELETE", _file_path(file_id)))
+            checked(await self.calls.send("DELETE", self._file_path(file_id)))
         except (NotFound, FileRefused, Unsupported):
             return  # gone, or the provider deletes nothing by request
 
-    async def _send(
-        self, method: str, path: str, *, headers: Fields = (), body: bytes | Upload | None = None
-    ) -> Reply:
-        try:
-            return await self._client.call(
-                method, path, headers=headers, credential=self._credential, body=body
-            )
-        except CallFailed as failed:
-            raise Unavailable(str(failed), may_have_happened=failed.may_have_happened) from None
+    def _batch_path(self, batch_id: str, rest: str = "") -> str:
+        return f"{self.batches_path}/{quote(batch_id, safe='')}{rest}{self.query}"
+
+    def _file_path(self, file_id: str, rest: str = "") -> str:
+        return f"{self.files_path}/{quote(file_id, safe='')}{rest}{self.query}"
 
 
-class _Counted:
-    """Sends exactly as many bytes as were announced, or notices that it cannot."""
-
-    def __init__(self, batch: BatchInput) -> None:
-        self._batch = batch
-        self.differ = False
-
-    async def between(self, head: bytes, tail: bytes) -> AsyncIterator[bytes]:
-        yield head
-        left = self._batch.size_bytes
-        async for piece in self._batch.lines():
-            left -= len(piece)
-            if left < 0:
-                break
-            yield piece
-        if left:
-            self.differ = True
-            raise InputChanged("the lines are not those that were announced")
-        yield tail
-
-
-def _multipart(file_name: str) -> tuple[bytes, bytes]:
-    parts = (
-        f"--{_BOUNDARY}",
-        'Content-Disposition: form-data; name="purpose"',
-        "",
-        "batch",
-        f"--{_BOUNDARY}",
-        f'Content-Disposition: form-data; name="file"; filename="{file_name}"',
-        "Content-Type: application/jsonl",
-        "",
-        "",
-    )
-    return "\r\n".join(parts).encode(), f"\r\n--{_BOUNDARY}--\r\n".encode()
-
-
-def _batch_path(batch_id: str) -> str:
-    return f"/v1/batches/{quote(batch_id, safe='')}"
-
-
-def _file_path(file_id: str) -> str:
-    return f"/v1/files/{quote(file_id, safe='')}"
-
-
-def _batch(value: Mapping[str, Any]) -> RemoteBatch:
-    if not isinstance(value.get("id"), str):
-        raise BatchApiError("the provider's batch has no id")
-    metadata = value.get("metadata")
-    tag = metadata.get(TAG_KEY) if isinstance(metadata, dict) else None
-    counts = value.get("request_counts")
-    count = counts.get if isinstance(counts, dict) else {}.get
-    return RemoteBatch(
-        id=value["id"],
-        state=_STATES.get(str(value.get("status")).lower(), RemoteState.RUNNING),
-        tag=tag if isinstance(tag, str) else None,
-        input_file_id=_text(value.get("input_file_id")),
-        output_file_id=_text(value.get("output_file_id")),
-        error_file_id=_text(value.get("error_file_id")),
-        created=_time(value.get("created_at")),
-        expires=_time(value.get("expires_at")),
-        total=_count(count("total")),
-        completed=_count(count("completed")),
-        failed=_count(count("failed")),
-        problems=_problems(value.get("errors")),
-    )
-
-
-def _problems(errors: object) -> tuple[LineProblem, ...]:
-    data = errors.get("data") if isinstance(errors, dict) else errors
-    if not isinstance(data, list):
-        return ()
-    return tuple(
-        LineProblem(
-            str(each.get("code") or "invalid_request").lower(),
-            str(each.get("message") or ""),
-            _count(each.get("line")),
-        )
-        for each in data
-        if isinstance(each, dict)
-    )
-
-
-def _text(value: object) -> str | None:
-    return value if isinstance(value, str) and value else None
-
-
-def _count(value: object) -> int | None:
-    return value if isinstance(value, int) and not isinstance(value, bool) else None
-
-
-def _time(value: object) -> float | None:
-    if isinstance(value, int | float) and not isinstance(value, bool):
-        return float(value)
-    if isinstance(value, str):
-        try:
-            moment = datetime.fromisoformat(value)
-        except ValueError:
-            number = decode(value.encode())
-            return float(number) if isinstance(number, int | float) else None
-        return moment.timestamp() if moment.tzinfo is not None else None
-    return None
+def _listed(reply: Reply) -> tuple[list[dict[str, Any]], bool]:
+    """Return what a list holds, and whether there is more of it. Together lists without an envelope."""
+    value = decode(reply.body)
+    listed: Mapping[str, Any] = {"data": value} if isinstance(value, list) else json_object(reply)
+    data = listed.get("data", listed.get("value"))
+    page = [each for each in data if isinstance(each, dict) and "id" in each] if data else []
+    return page, bool(listed.get("has_more"))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import uuid
+from collections import Counter
 from dataclasses import replace
 
 import pytest
@@ -17,6 +19,8 @@ from proxy.jobs.tiers import (
     offers_of,
     p95,
     rescue_at,
+    rescue_window,
+    spread_rescue_at,
 )
 from proxy.upstream.providers.prices import load_prices
 
@@ -127,6 +131,34 @@ def test_after_a_miss_the_next_that_fits_is_taken_and_direct_at_last() -> None:
 
 def test_a_rescue_begins_as_long_before_the_deadline_as_a_call_takes() -> None:
     assert rescue_at(1000.0, 60.0) == 940.0
+
+
+@pytest.mark.parametrize(
+    ("jobs", "most", "window"), [(0, 0, 0.0), (64, 0, 0.0), (65, 0, 30.0), (640, 0, 270.0), (640, 10, 1890.0)]
+)
+def test_rescues_are_spread_over_as_many_calls_as_go_on_one_after_the_other(
+    jobs: int, most: int, window: float
+) -> None:
+    assert rescue_window(jobs, 30.0, 64, most) == window
+
+
+def test_a_rescue_has_its_own_time_in_the_window_and_never_one_after_the_latest() -> None:
+    ids = [uuid.UUID(int=number).hex for number in range(2000)]
+    times = [spread_rescue_at(job_id, 10_000.0, 60.0, 640.0, 0.0) for job_id in ids]
+    assert times == [spread_rescue_at(job_id, 10_000.0, 60.0, 640.0, 0.0) for job_id in ids]
+    assert min(times) < 9940.0 - 600
+    assert all(9940.0 - 640.0 - 10.0 <= time <= 9940.0 for time in times)
+    # Few moments, each with its share of the jobs: so few changes have to be written.
+    shares = Counter(times).values()
+    assert 64 <= len(shares) <= 129
+    assert max(shares) < 3 * 2000 / 64
+
+
+def test_of_the_time_until_a_rescue_half_is_the_cheaper_tiers_however_many_jobs_there_are() -> None:
+    ids = [uuid.UUID(int=number).hex for number in range(500)]
+    times = [spread_rescue_at(job_id, 1000.0, 100.0, 64_000.0, 500.0) for job_id in ids]
+    assert all(695.0 <= time <= 900.0 for time in times)
+    assert spread_rescue_at(ids[0], 1000.0, 100.0, 640.0, 950.0) == 900.0
 
 
 @pytest.mark.parametrize(

@@ -155,6 +155,8 @@ def test_sections_without_effect_are_pointed_out(problems: Problems) -> None:
     assert warnings(problems, pooled % "") == []
     deferred = "{name: r, match: {path: /x}, urgency: {default: deferrable}}"
     assert warnings(problems, deferred) == ["nothing is deferred: the route has no batch section"]
+    direct = "{name: r, match: {path: /x}, urgency: {default: deferrable}, batch: {upstream_tiers: [direct]}}"
+    assert warnings(problems, direct) == ["nothing is deferred: direct is no cheaper tier"]
     hasty = "{name: r, match: {path: /x}, urgency: {default: deferrable, deadline: 29s}, batch: {}}"
     assert "nothing is deferred: the deadline is below 30s" in warnings(problems, hasty)
     assert "nothing is deferred: the deadline is below 30s" not in warnings(

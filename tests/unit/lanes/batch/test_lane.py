@@ -9,7 +9,7 @@ from proxy.jobs.changes import JobChange
 from proxy.jobs.model import Answer, Delivery, JobError, JobState, JobTier
 from proxy.jobs.transitions import JobEvent
 from proxy.policy.model import BatchPolicy, OnDisconnect
-from tests.unit.lanes.batch.benches import AGAIN, BODY, HOLD, LATE, LaneBench, ok, on_a_lane
+from tests.unit.lanes.batch.benches import AGAIN, ALICE, BODY, HOLD, LATE, LaneBench, ok, on_a_lane
 
 TICKET = msgspec.structs.replace(HOLD, delivery=Delivery.TICKET, hold_seconds=None)
 STREAM = BODY.replace(b"{", b'{"stream":true,', 1)
@@ -169,6 +169,16 @@ async def test_a_store_that_goes_away_does_not_take_its_callers_along(bench: Lan
     bench.store.is_away = True
     await bench.called_direct()
     assert "job store unavailable" in (asked.exchange.lane.reason if asked.exchange.lane else "")
+
+
+@on_a_lane
+async def test_what_has_begun_without_a_coding_goes_on_without_one(bench: LaneBench) -> None:
+    bench.ask(LATE, body=STREAM, headers=(*ALICE, (b"Accept-Encoding", b"gzip")))
+    bench.ask(LATE, headers=(*ALICE, (b"Accept-Encoding", b"gzip")))
+    await bench.called_direct(2)
+    begun, silent = sorted(bench.direct.calls, key=lambda call: call.outgoing.body != STREAM)
+    assert begun.outgoing.plan.replaced == {b"accept-encoding": b"identity"}
+    assert silent.outgoing.plan.replaced == {}
 
 
 @on_a_lane
