@@ -5,11 +5,13 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
 from proxy.edge.listener import parse_listen
 from proxy.jobs.opening import DEFAULT, check_store
 from proxy.policy.values import duration_seconds, size_bytes
+from proxy.upstream.providers.prices import load_prices
 
 if TYPE_CHECKING:
     Subcommands: TypeAlias = argparse._SubParsersAction[argparse.ArgumentParser]
@@ -17,6 +19,7 @@ else:
     Subcommands = object
 
 LOG_FORMATS = ("json", "text")
+PRICES_HELP = "file of prices and tiers that count before the shipped ones"
 
 
 def duration(text: str) -> float:
@@ -96,7 +99,18 @@ def add_store(option: Callable[..., None], duration_option: Callable[[str, str, 
     duration_option(
         "--job-retention", "job_retention_seconds", "a job stays so long after its end (default 24h)"
     )
-    option("--prices", "file of prices that count before the shipped ones", metavar="FILE")
+    option("--prices", PRICES_HELP, type=price_file, metavar="FILE")
+
+
+def price_file(text: str) -> str:
+    """Check a file of prices: a wrong price is worse than none."""
+    try:
+        load_prices(own=Path(text))
+    except OSError as problem:
+        raise argparse.ArgumentTypeError(f"{text}: {problem.strerror}") from None
+    except ValueError as problem:
+        raise argparse.ArgumentTypeError(str(problem)) from None
+    return text
 
 
 def counted(number: int, what: str) -> str:

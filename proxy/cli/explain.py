@@ -5,13 +5,13 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import orjson
 
-from proxy.cli.arguments import Subcommands, add_allow_missing, usage_error
+from proxy.cli.arguments import PRICES_HELP, Subcommands, add_allow_missing, price_file, usage_error
 from proxy.cli.corpus_text import corpus_text
 from proxy.core.clock import ManualClock, SystemClock
 from proxy.core.errors import ProxyError
@@ -58,6 +58,13 @@ def add_to(commands: Subcommands) -> None:
     parser.add_argument(
         "--header", action="append", default=[], metavar="'NAME: VALUE'", help="request header"
     )
+    parser.add_argument(
+        "--prices",
+        help=f"{PRICES_HELP} (default WEIR_PRICES)",
+        type=price_file,
+        metavar="FILE",
+        default=os.environ.get("WEIR_PRICES") or None,
+    )
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     parser.add_argument("--jsonl", action="store_true", help="read one request a line, whatever the name")
     parser.add_argument(
@@ -76,7 +83,7 @@ def run(options: argparse.Namespace) -> int:
     except (ProxyError, ValueError) as problem:
         return usage_error("explain", str(problem))
     try:
-        pipeline = _pipeline(options.policies, dict(os.environ), options.allow_missing_env)
+        pipeline = _pipeline(options, dict(os.environ))
     except PolicyErrors as errors:
         print(errors, file=sys.stderr)
         return 1
@@ -91,22 +98,22 @@ def run(options: argparse.Namespace) -> int:
         return usage_error("explain", f"{options.request}: {problem.strerror}")
 
 
-def _pipeline(paths: Sequence[str], environment: dict[str, str], allow_missing: bool) -> Pipeline:
+def _pipeline(options: argparse.Namespace, environment: dict[str, str]) -> Pipeline:
     """Return what `weir serve` would decide with; time stands still, so that a file's prefixes stay warm.
 
     Raises `PolicyErrors`.
     """
     url, _ = default_upstream(environment)
     fallback = builtin_upstream(url) if url else PLACEHOLDER
-    reading = read(paths, environment, fallback, allow_missing=allow_missing)
+    reading = read(options.policies, environment, fallback, allow_missing=options.allow_missing_env)
     if reading.policies is None:
         raise PolicyErrors(reading.findings)
-    if allow_missing:
+    if options.allow_missing_env:
         for finding in reading.findings:
             print(finding, file=sys.stderr)
     clock = ManualClock(SystemClock().wall())
     counter = TokenCounter(load_vocabularies().encodings)
-    prices = load_prices(own=Path(environment["WEIR_PRICES"]) if environment.get("WEIR_PRICES") else None)
+    prices = load_prices(own=None if options.prices is None else Path(options.prices))
     keeps_credentials = bool(environment.get("WEIR_SECRET_KEY"))
     return Pipeline(
         reading.policies,

@@ -16,6 +16,7 @@ class Provider(Enum):
     MISTRAL = "mistral"
     GROQ = "groq"
     TOGETHER = "together"
+    OPENROUTER = "openrouter"
     VLLM = "vllm"
     LLAMACPP = "llamacpp"
     GENERIC = "generic"

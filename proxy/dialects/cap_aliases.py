@@ -23,7 +23,9 @@ _BY_PROVIDER = {"llamacpp": _LLAMACPP, "generic": _ANY}
 ALIAS_FIELDS = frozenset(str(path[0]) for path in _ANY)
 """The top-level fields that any of the aliases stands in."""
 
-_REFUSE_BELOW_ONE = frozenset({"openai", "azure", "anthropic"})
+_LEAST_OF_ALIASES = {"n_predict": 0}
+_LEAST_MEANT = {"llamacpp": 0, "vllm": 1}
+"""llama.cpp generates nothing for 0, which is a cap."""
 
 
 def cap_aliases(provider: str) -> tuple[Path, ...]:
@@ -31,11 +33,12 @@ def cap_aliases(provider: str) -> tuple[Path, ...]:
     return _BY_PROVIDER.get(provider, ())
 
 
-def least_meant(provider: str) -> int | None:
-    """Return the number below which a cap means no end; `None` where such a cap is refused.
+def least_meant(provider: str, path: Path) -> int | None:
+    """Return the number below which a cap is known to mean no end; `None` where it is the upstream's to judge.
 
-    llama.cpp generates nothing for 0, which is a cap.
+    What an API itself has a name for, an unknown upstream may well refuse; the other names mean what they do
+    at the servers that read them.
     """
-    if provider in _REFUSE_BELOW_ONE:
-        return None
-    return 0 if provider == "llamacpp" else 1
+    if path in _ANY:
+        return _LEAST_OF_ALIASES.get(str(path[-1]), 1)
+    return _LEAST_MEANT.get(provider)

@@ -12,7 +12,7 @@ What tiers cost and which paths they carry are data (`proxy.core.price`), how lo
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import ceil, floor, log2
 from zlib import crc32
 
@@ -65,6 +65,7 @@ class TierFacts:
     p95_seconds   until 95 of 100 answers are there, by tier; of batches from submission on
     seconds_left  until the deadline
     packing_seconds  how long a job may wait for its batch to fill
+    unfit         tiers that do not carry this request, each with the reason
     """
 
     allowed: Sequence[str]
@@ -74,6 +75,7 @@ class TierFacts:
     p95_seconds: Mapping[JobTier, float]
     seconds_left: float
     packing_seconds: float = 0.0
+    unfit: Mapping[JobTier, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,6 +160,8 @@ def _refusal(tier: JobTier, facts: TierFacts) -> str | None:
     offer = facts.offers.get(tier)
     if offer is None:
         return "the provider does not offer it"
+    if tier in facts.unfit:
+        return facts.unfit[tier]
     if facts.endpoint not in offer.endpoints:
         return f"it does not carry {facts.endpoint}"
     cost, standard = _usual_usd(facts.price, tier), _usual_usd(facts.price, JobTier.DIRECT)

@@ -21,6 +21,7 @@ _PROVIDER_BY_HOST = {
     "api.mistral.ai": Provider.MISTRAL,
     "api.groq.com": Provider.GROQ,
     "api.together.xyz": Provider.TOGETHER,
+    "openrouter.ai": Provider.OPENROUTER,
 }
 
 

@@ -103,10 +103,10 @@ def _clamp(
     if config.floor_reasoning is not None and context.dialect.is_reasoning(document, context.model):
         limit = max(limit, config.floor_reasoning)
     limit = max(limit, context.dialect.least_cap_tokens)
-    least = least_meant(context.provider)
     edited = document
     detail: list[tuple[str, str | int]] = []
     for path in fields:
+        least = least_meant(context.provider, path)
         values = [value for value in document.every_path(path) if value != b"null"]
         above = [
             value

@@ -34,8 +34,10 @@ async def submit(kit: Kit, lease: Lease, batch: Batch, api: BatchApi, *, is_fres
 
     `is_fresh`: this worker has packed it just now, nobody can have submitted it. Raises `BatchApiError`.
     """
-    if not is_fresh:
-        found = await api.find(batch.id, batch.input_file_id, batch.created)
+    if not is_fresh and batch.state is not BatchState.INTENT:
+        # Before an input is noted nobody creates a batch of it.
+        members = await kit.insist(lambda: kit.store.batch_job_ids(batch.id))
+        found = await api.find(batch.id, batch.input_file_id, batch.created, members)
         if found:
             await adopt(kit, lease, batch, api, found)
             return None
@@ -115,7 +117,8 @@ def _input(kit: Kit, batch: Batch, api: BatchApi, jobs: Sequence[Job]) -> BatchI
             )
 
     size = sum(line_bytes(job, url) for job in jobs)
-    return BatchInput(batch.id, file_name(batch), group.endpoint, group.model, size, lines)
+    wait = max(job.deadline for job in jobs) - kit.now()
+    return BatchInput(batch.id, file_name(batch), group.endpoint, group.model, size, lines, wait)
 
 
 def _parts(jobs: Sequence[Job]) -> list[list[Job]]:

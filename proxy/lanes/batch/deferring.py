@@ -27,6 +27,7 @@ from proxy.lanes.batch.plan import (
     terms,
 )
 from proxy.policy.model import BatchPolicy, KeepAlive
+from proxy.upstream.providers.batch_apis import line_obstacle
 from proxy.upstream.request_head import CREDENTIAL_HEADERS
 
 STORE_UNAVAILABLE = "job store unavailable"
@@ -102,6 +103,7 @@ class Deferring:
         price = self._prices.price(provider, candidate.model)
         # Callers may name any model: only those that may be deferred are worth knowing more about.
         paces = {} if price is None else self._pace.p95_seconds(upstream, candidate.model)
+        unbatched = line_obstacle(upstream.provider, endpoint, document, candidate.header)
         choice = choose(
             TierFacts(
                 candidate.policy.upstream_tiers,
@@ -111,6 +113,7 @@ class Deferring:
                 paces,
                 allowed.deadline_seconds,
                 candidate.policy.flush_after_seconds,
+                {} if unbatched is None else {JobTier.BATCH: unbatched},
             )
         )
         if not choice.tiers:

@@ -93,7 +93,9 @@ class Calls:
     ) -> Reply:
         """Send a batch's lines as `file` of a form. Raises `InputChanged` where they are not as announced."""
         head, tail = _form(form, batch.file_name, part_type)
-        return await self.upload_between(path, batch, head, tail, f"multipart/form-data; boundary={_BOUNDARY}")
+        return await self.upload_between(
+            path, batch, head, tail, f"multipart/form-data; boundary={_BOUNDARY}"
+        )
 
     async def upload_between(
         self, path: str, batch: BatchInput, head: bytes, tail: bytes, content_type: str, headers: Fields = ()
@@ -102,7 +104,9 @@ class Calls:
         lines = _Counted(batch)
         body = Upload(len(head) + batch.size_bytes + len(tail), lines.between(head, tail))
         try:
-            return await self.send("POST", path, headers=[("Content-Type", content_type), *headers], body=body)
+            return await self.send(
+                "POST", path, headers=[("Content-Type", content_type), *headers], body=body
+            )
         except Unavailable:
             if lines.differ:
                 raise InputChanged(_DIFFER) from None

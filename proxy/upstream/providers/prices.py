@@ -7,6 +7,8 @@ at start, because a wrong price is worse than none.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import date
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -15,11 +17,13 @@ import yaml
 
 from proxy.core.globs import fits
 from proxy.core.price import LongContext, Price, PromptCache, Rates, Tier, TierOffer
+from proxy.core.upstream import Provider
 
 SHIPPED = Path(__file__).with_name("prices.yaml")
 
 # libyaml where it is there: ten times as fast, and every process reads the table as it starts.
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_PROVIDERS = tuple(provider.value for provider in Provider)
 _Figure = Annotated[float, msgspec.Meta(ge=0)]
 
 
@@ -130,57 +134,89 @@ def load_prices(path: Path = SHIPPED, own: Path | None = None) -> PriceTable:
     """Read a price table; raises `ValueError` that says what is wrong, `OSError` when it cannot be read.
 
     `own` is an operator's file in the same format: its models and tiers of a provider count before those of
-    `path`.
+    `path`, and it may say `like` of a provider there.
     """
-    files = [path] if own is None else [own, path]
+    shipped = _read(path)
+    files = [(path, shipped)] if own is None else [(own, _read(own)), (path, shipped)]
     prices: dict[str, dict[str, Price]] = {}
     offers: dict[str, dict[Tier, TierOffer]] = {}
-    for each in files:
-        _add(each, _read(each), prices, offers)
+    for each, file in files:
+        _add(each, file, shipped, prices, offers)
     return PriceTable(prices, offers)
 
 
 def _read(path: Path) -> _File:
     try:
-        text: Any = yaml.load(path.read_text(encoding="utf-8"), _LOADER)
-        return msgspec.convert(_without_booleans(text), _File)
-    except (yaml.YAMLError, msgspec.ValidationError) as problem:
-        raise ValueError(f"{path.name}: {problem}") from None
+        value = _as_meant(yaml.load(path.read_text(encoding="utf-8"), _LOADER))
+    except (yaml.YAMLError, UnicodeDecodeError) as problem:
+        raise ValueError(f"{path}: {problem}") from None
+    try:
+        file = msgspec.convert(value, _File)
+    except msgspec.ValidationError as problem:
+        raise ValueError(f"{path}: {_located(problem, value)}") from None
+    for name in file.providers:
+        if name not in _PROVIDERS:
+            near = get_close_matches(name, _PROVIDERS, 1)
+            hint = f" (did you mean {near[0]}?)" if near else f": it is one of {', '.join(_PROVIDERS)}"
+            raise ValueError(f"{path}: providers.{name}: there is no such provider{hint}")
+    return file
+
+
+def _located(problem: msgspec.ValidationError, value: Any) -> str:
+    """Return what is wrong and where: msgspec itself leaves the keys of dictionaries out."""
+    said, place = str(problem), "$"
+    for name, kind in (("providers", _ProviderEntry), ("tiers", _TierEntry)):
+        if f"$.{name}[...]" not in said:
+            break
+        for key, inner in value[name].items():
+            try:
+                msgspec.convert(inner, kind)
+            except msgspec.ValidationError as deeper:
+                said, place, value = str(deeper), f"{place}.{name}.{key}", inner
+                break
+    if "`$" not in said:
+        said = f"{said} - at `$`"
+    return said.replace("`$", f"`{place}").replace("`$.", "`")
 
 
 def _add(
     path: Path,
     file: _File,
+    shipped: _File,
     prices: dict[str, dict[str, Price]],
     offers: dict[str, dict[Tier, TierOffer]],
 ) -> None:
     for name, provider in file.providers.items():
-        like = file.providers.get(provider.like) if provider.like is not None else provider
+        liked = provider.like or name
+        origin = file if liked in file.providers else shipped
+        like = origin.providers.get(liked)
         if like is None:
-            raise ValueError(f"{path.name}: {name}: there is no provider {provider.like}")
+            raise ValueError(f"{path}: providers.{name}.like: there is no provider {provider.like}")
         known, offered = prices.setdefault(name, {}), offers.setdefault(name, {})
         for tier, entry in provider.tiers.items():
             offered.setdefault(tier, _offer(entry, file))
         for entry_ in like.models:
-            price = _price(entry_, like, provider, file)
+            price = _price(entry_, like, provider, origin)
             for model in entry_.models:
                 known.setdefault(model, price)
 
 
 def _offer(entry: _TierEntry, file: _File) -> TierOffer:
-    source, date = entry.source or file.source, entry.date or file.date
-    return TierOffer(tuple(entry.endpoints), entry.typical_seconds, source, date)
+    source = entry.source or file.source
+    return TierOffer(tuple(entry.endpoints), entry.typical_seconds, source, entry.date or file.date)
 
 
-def _without_booleans(value: Any) -> Any:
-    """Undo YAML 1.1's reading of `off`; no figure in this file is a boolean."""
+def _as_meant(value: Any) -> Any:
+    """Undo YAML 1.1's reading of `off` and of dates; no figure in this file is a boolean."""
     match value:
         case dict():
-            return {key: _without_booleans(inner) for key, inner in value.items()}
+            return {key: _as_meant(inner) for key, inner in value.items()}
         case list():
-            return [_without_booleans(inner) for inner in value]
+            return [_as_meant(inner) for inner in value]
         case False:
             return "off"
+        case date():
+            return value.isoformat()
         case _:
             return value
 

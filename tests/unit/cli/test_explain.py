@@ -175,3 +175,71 @@ def test_what_a_price_is_missing_for_is_named(tmp_path: Path, capsys: pytest.Cap
     said = capsys.readouterr().out
     assert "not in the price table of their provider: gpt-none" in said
     assert "no provider" not in said
+
+
+OWN_PRICES = """
+version: 1
+date: 2026-11-30
+source: our contract
+providers:
+  generic:
+    tiers: {batch: {endpoints: [/v1/chat/completions], typical_seconds: 600}}
+    models: [{models: [house-model], input: 1, output: 2, batch: 0.5}]
+"""
+NIGHTLY = """
+version: 1
+upstreams: {house: {base_url: "https://llm.example/v1", provider: generic, api_key: any}}
+routes:
+  - name: nightly
+    match: {path: /v1/chat/completions}
+    urgency: {default: deferrable, deadline: 4h}
+    allow_caller: [prefer]
+    batch: {upstream_tiers: [flex, batch]}
+"""
+
+
+@pytest.mark.parametrize("how", ["flag", "environment"])
+def test_an_operators_own_prices_let_any_upstream_defer(
+    how: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    policy = written(tmp_path, "nightly.yaml", NIGHTLY.encode())
+    request = written(tmp_path, "r.json", b'{"model":"house-model","messages":[]}')
+    prices = written(tmp_path, "prices.yaml", OWN_PRICES.encode())
+    options = ["--policies", policy, "--header", "Prefer: respond-async", "--json", request]
+
+    assert main(["explain", *options]) == 0
+    without = json.loads(capsys.readouterr().out)["lane"]
+    if how == "environment":
+        monkeypatch.setenv("WEIR_PRICES", prices)
+    else:
+        options = ["--prices", prices, *options]
+    assert main(["explain", *options]) == 0
+    lane = json.loads(capsys.readouterr().out)["lane"]
+
+    assert without["value"] != "batch"
+    assert "no price for this model" in without["reason"]
+    assert lane["value"] == "batch"
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        (OWN_PRICES.replace("input: 1", "input: -1"), "providers.generic.models[0].input"),
+        (OWN_PRICES.replace("generic:", "generik:"), "did you mean generic?"),
+        (None, "No such file"),
+    ],
+)
+@pytest.mark.parametrize("command", ["explain", "serve", "worker"])
+def test_prices_with_a_mistake_are_refused_with_file_and_key(
+    command: str, text: str | None, problem: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "own.yaml"
+    if text is not None:
+        file.write_text(text)
+    options = ["--policies", "p.yaml", "r.json"] if command == "explain" else []
+    with pytest.raises(SystemExit) as ended:
+        main([command, "--prices", str(file), *options])
+    said = capsys.readouterr().err
+    assert ended.value.code == 2
+    assert str(file) in said
+    assert problem in said

@@ -230,7 +230,7 @@ def test_a_maximum_enforces_and_a_default_does_not() -> None:
             b'{"n\\u005fpredict":9000,"n_predict":null}',
             b'{"n\\u005fpredict":800,"n_predict":800}',
         ),
-        ("generic", b'{"max_tokens":0}', b'{"max_tokens":800}'),
+        ("generic", b'{"max_tokens":0}', b'{"max_tokens":0}'),
         ("generic", b'{"max_tokens":5,"num_predict":-2}', b'{"max_tokens":5,"num_predict":800}'),
         (
             "generic",

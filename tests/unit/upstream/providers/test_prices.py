@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -181,3 +182,38 @@ def test_an_offer_with_a_mistake_is_refused(tmp_path: Path) -> None:
         load(tmp_path, "  openai: {tiers: {batch: {typical_seconds: 60}}}\n")
     with pytest.raises(ValueError, match=r"prices\.yaml"):
         load(tmp_path, "  openai: {tiers: {fast: {endpoints: [], typical_seconds: 60}}}\n")
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("  generic:\n    models: [{models: [a], input: 1}]\n", "output` - at `providers.generic.models[0]`"),
+        (
+            "  openai: {}\n  generic: {tiers: {batch: {endpoints: []}}}\n",
+            "at `providers.generic.tiers.batch`",
+        ),
+        ("  generic: {tiers: {flex: {endpoints: 1, typical_seconds: 1}}}\n", "generic.tiers.flex.endpoints`"),
+        ("  openei: {}\n", "providers.openei: there is no such provider (did you mean openai?)"),
+        ("  house: {}\n", "it is one of openai, azure"),
+    ],
+)
+def test_a_mistake_in_an_operators_file_is_told_with_file_and_key(
+    tmp_path: Path, text: str, problem: str
+) -> None:
+    own = tmp_path / "own.yaml"
+    own.write_text(HEAD + text)
+    with pytest.raises(ValueError, match=re.escape(problem)) as told:
+        load_prices(own=own)
+    assert str(told.value).startswith(f"{own}: ")
+
+
+def test_an_operators_provider_may_be_like_a_shipped_one(tmp_path: Path) -> None:
+    own = tmp_path / "own.yaml"
+    own.write_text(HEAD + "  generic: {like: openai}\n")
+    price, shipped = (
+        load_prices(own=own).price("generic", "gpt-5-mini"),
+        SHIPPED.price("openai", "gpt-5-mini"),
+    )
+    assert price is not None
+    assert shipped is not None
+    assert (price.batch, price.source) == (shipped.batch, shipped.source)
