@@ -211,7 +211,16 @@ def _print(facts: dict[str, Any], trace: Trace) -> None:
             _print_diff(*(document.to_bytes() for document in documents))
     print(f"urgency    {facts['urgency']['value']}: {facts['urgency']['reason']}")
     print(f"lane       {facts['lane']['value']}: {facts['lane']['reason']}")
+    for way in facts["strategies"]:
+        print(
+            f"  {'may be' if way['obstacle'] is None else 'not   '}   {way['name']}"
+            + _because(way["obstacle"])
+        )
     _print_change(facts["tokens"], facts["usd"])
+
+
+def _because(obstacle: str | None) -> str:
+    return "" if obstacle is None else f": {obstacle}"
 
 
 def _print_change(tokens: dict[str, int | None], usd: dict[str, float | None]) -> None:

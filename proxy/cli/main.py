@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import importlib
 import os
 import signal
 import sys
@@ -11,28 +12,30 @@ from collections.abc import Sequence
 from proxy import __version__
 
 
-def build_parser() -> argparse.ArgumentParser:
-    """Return the parser of all commands."""
-    # Here, since it takes most of a second, in which `main` wants to have signals held back already.
-    from proxy.cli import check, explain, init, jobs, schema, serve, simulate, worker
+COMMANDS = ("serve", "worker", "jobs", "check", "explain", "schema", "init", "simulate")
 
+
+def build_parser(asked: str | None = None) -> argparse.ArgumentParser:
+    """Return the parser of all commands, or of the one that is asked for alone: reading all takes a second."""
     parser = argparse.ArgumentParser(
         prog="weir", description="A transparent optimizing proxy for OpenAI-compatible APIs."
     )
     parser.add_argument("--version", action="version", version=f"weir {__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
-    for command in (serve, worker, jobs, check, explain, schema, init, simulate):
-        command.add_to(commands)
+    if asked == "--version":
+        return parser
+    for name in (asked,) if asked in COMMANDS else COMMANDS:
+        importlib.import_module(f"proxy.cli.{name}").add_to(commands)
     return parser
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command and return its exit status."""
-    given = sys.argv[1:] if arguments is None else arguments
-    if list(given[:1]) == ["serve"]:
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    if given[:1] == ["serve"]:
         # Until there is a handler it would end the process; blocked, the system remembers it.
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGHUP})
-    options = build_parser().parse_args(arguments)
+    options = build_parser(given[0] if given else None).parse_args(given)
     try:
         status: int = options.run(options)
         sys.stdout.flush()

@@ -47,12 +47,16 @@ class Strategy(Enum):
 
 
 class ClosedBy(Enum):
-    """Why a pool left: nothing was in flight, the call before it returned, a bound was met, or a shutdown."""
+    """Why a pool left: nothing was in flight, the call before it returned, a bound was met, or a shutdown.
+
+    `full` is a bound of the policy, `limit` one that the upstream has taught.
+    """
 
     IDLE = "idle"
     RETURNED = "returned"
     MAX_WAIT = "max_wait"
     FULL = "full"
+    LIMIT = "limit"
     SHUTDOWN = "shutdown"
 
     # Members are singletons; the inherited hash costs a Python call on the path of every request.

@@ -32,6 +32,11 @@ class Assembler(Protocol):
         """Read one complete event; never raises, what is not understood is left out."""
         ...
 
+    @property
+    def has_ended(self) -> bool:
+        """Whether the stream has said its last word, even if that was not all that the answer has."""
+        ...
+
     def body(self) -> bytes | None:
         """Return the answer's body; `None` where the stream did not say all of it."""
         ...
@@ -53,6 +58,11 @@ class ResponseAssembler:
             self._body = child(data, "response")
             self.size_bytes = len(self._body or b"")
 
+    @property
+    def has_ended(self) -> bool:
+        """Whether the last event has come."""
+        return self._body is not None
+
     def body(self) -> bytes | None:
         """Return the response."""
         return self._body
@@ -66,13 +76,17 @@ _RESPONSE_ENDS = (
 )
 
 
-def assembler(dialect_name: str) -> Assembler | None:
-    """Return a new assembler; `None` for an API whose streams cannot be put together."""
+def assembler(dialect_name: str, choices: int = 1, needs_usage: bool = False) -> Assembler | None:
+    """Return a new assembler; `None` for an API whose streams cannot be put together.
+
+    An answer is complete with so many `choices`, and, where usage was asked for, not without it. APIs that
+    have no choices say themselves when they are complete.
+    """
     match dialect_name:
         case "chat":
-            return ChunkAssembler("chat.completion")
+            return ChunkAssembler("chat.completion", choices, needs_usage)
         case "completions":
-            return ChunkAssembler("text_completion")
+            return ChunkAssembler("text_completion", choices, needs_usage)
         case "responses":
             return ResponseAssembler()
         case "messages":
@@ -82,9 +96,15 @@ def assembler(dialect_name: str) -> Assembler | None:
 
 
 def error_answer(event: bytes) -> Assembled | None:
-    """Return the answer that an error event stands for; `None` where it holds no object.
+    """Return the answer that an error event stands for; `None` where it holds no error object.
 
-    The status that the failure would have had is not known any more: 502 says whose fault it is.
+    The status that the failure would have had is not known any more: 502 says whose fault it is. Of a chunk
+    that is a piece of the answer, too, only the error is told.
     """
-    data = event_data(event)
-    return Assembled(502, data) if data.lstrip().startswith(b"{") else None
+    data = event_data(event).strip()
+    if not data.startswith(b"{"):
+        return None
+    if child(data, "choices") is None:
+        return Assembled(502, data)
+    error = child(data, "error")
+    return None if error is None or error == b"null" else Assembled(502, b'{"error":%b}' % error)

@@ -35,11 +35,17 @@ class _Text(list[str]):
 
 
 class ChunkAssembler:
-    """One stream of chunks. `kind` is the complete answer's `object`."""
+    """One stream of chunks. `kind` is the complete answer's `object`.
 
-    def __init__(self, kind: str) -> None:
+    It is complete with so many `choices`, and not without usage where that is needed: a stream may break off
+    between one choice's end and another's beginning, and before its usage.
+    """
+
+    def __init__(self, kind: str, choices: int = 1, needs_usage: bool = False) -> None:
         self.size_bytes = 0
         self._kind = kind
+        self._wanted_choices = choices
+        self._needs_usage = needs_usage
         self._envelope: dict[str, Any] = {}
         self._usage: Any = None
         self._choices: dict[int, dict[str, Any]] = {}
@@ -57,8 +63,9 @@ class ChunkAssembler:
         for key, value in chunk.items():
             if key not in _ENVELOPE_LEFT_OUT and self._envelope.get(key) is None:
                 self._envelope[key] = value
-        if chunk.get("usage") is not None:
-            self._usage = chunk["usage"]
+        usage = chunk.get("usage") or _usage_of_groq(chunk)
+        if usage is not None:
+            self._usage = usage
         choices = chunk.get("choices")
         for choice in choices if isinstance(choices, list) else ():
             if isinstance(choice, dict):
@@ -75,11 +82,19 @@ class ChunkAssembler:
             _merge(grown.setdefault("message", {}), delta)
         _merge(grown, {key: value for key, value in choice.items() if key not in ("delta", "index")})
 
+    @property
+    def has_ended(self) -> bool:
+        """Whether `[DONE]` has come, or the end of each choice."""
+        return self._is_done or (
+            len(self._choices) >= self._wanted_choices
+            and all(choice.get("finish_reason") for choice in self._choices.values())
+        )
+
     def body(self) -> bytes | None:
-        """Return the complete answer, `None` before its last word."""
+        """Return the complete answer, `None` before its last word or where something is missing."""
         choices = [self._choices[index] for index in sorted(self._choices)]
-        has_ended = self._is_done or all(choice.get("finish_reason") for choice in choices)
-        if not choices or not has_ended:
+        is_short = len(choices) < self._wanted_choices or (self._needs_usage and self._usage is None)
+        if is_short or not self.has_ended:
             return None
         answer = {
             **self._envelope,
@@ -89,6 +104,12 @@ class ChunkAssembler:
         if self._usage is not None:
             answer["usage"] = self._usage
         return compact_json(answer)
+
+
+def _usage_of_groq(chunk: dict[str, Any]) -> Any:
+    """Return the usage where Groq has put it in streams that were not asked for any."""
+    more = chunk.get("x_groq")
+    return more.get("usage") if isinstance(more, dict) else None
 
 
 def _finished_choice(choice: dict[str, Any]) -> dict[str, Any]:
@@ -106,13 +127,6 @@ def _finished_choice(choice: dict[str, Any]) -> dict[str, Any]:
             message["content"] = message.get("content") or None
         message.setdefault("content", None)
     return finished
-
-
-def _without_number(call: Any) -> Any:
-    """Return a tool call as complete answers show it."""
-    if not isinstance(call, dict):
-        return call
-    return {key: value for key, value in call.items() if key != "index"}
 
 
 def _merge(into: dict[str, Any], new: dict[str, Any]) -> None:

@@ -78,6 +78,11 @@ class MessageAssembler:
         if "context_management" in said:
             message["context_management"] = said["context_management"]
 
+    @property
+    def has_ended(self) -> bool:
+        """Whether the last event has come."""
+        return self._is_done
+
     def body(self) -> bytes | None:
         """Return the complete message, `None` before its last word."""
         message = self._message

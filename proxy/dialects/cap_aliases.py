@@ -34,7 +34,7 @@ def cap_aliases(provider: str) -> tuple[Path, ...]:
 
 
 def least_meant(provider: str, path: Path) -> int | None:
-    """Return the number below which a cap is known to mean no end; `None` where it is the upstream's to judge.
+    """Return the number below which a cap is known to mean no end; `None`: the upstream is to judge it.
 
     What an API itself has a name for, an unknown upstream may well refuse; the other names mean what they do
     at the servers that read them.

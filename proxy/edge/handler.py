@@ -234,7 +234,8 @@ class ExchangeHandler:
         if decision.dialect is not None:
             exchange.dialect = decision.dialect.name
         if self._enter(decision.route):
-            self._send(decision, plan_outgoing(self._head, body, decision, is_decoded, self._pool(decision)))
+            pool, transport = self._pool(decision), self._connection.transport
+            self._send(decision, plan_outgoing(self._head, body, decision, is_decoded, pool, transport))
 
     def _enter(self, route: Route | None) -> bool:
         """Note the route and claim one of its places; answer 429 and return `False` when all are taken."""

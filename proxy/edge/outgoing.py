@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterable
 
 import msgspec
@@ -9,6 +10,7 @@ import msgspec
 from proxy.core.decision import Lane
 from proxy.core.document import Document
 from proxy.http.head import RequestHead
+from proxy.http.tls import shown_certificate
 from proxy.lanes.lane import Deferral, Outgoing, Pooling, Rewrite
 from proxy.pipeline import Decision
 from proxy.policy.model import CoalescePolicy, OnReject, Route, UsageMode
@@ -33,9 +35,17 @@ def plan_unread(head: RequestHead, body: bytes | None, pool: Pool) -> Outgoing:
 
 
 def plan_outgoing(
-    head: RequestHead, body: bytes, decision: Decision, is_decoded: bool, pool: Pool
+    head: RequestHead,
+    body: bytes,
+    decision: Decision,
+    is_decoded: bool,
+    pool: Pool,
+    transport: asyncio.BaseTransport,
 ) -> Outgoing:
-    """Plan a request that a route has read. `is_decoded` says that its body came compressed."""
+    """Plan a request that a route has read. `is_decoded` says that its body came compressed.
+
+    `transport` is its caller's.
+    """
     document = decision.document
     replaced: dict[bytes, bytes | None] = {}
     route = decision.route
@@ -44,7 +54,7 @@ def plan_outgoing(
         # A compressed stream could be neither read for timing nor freed of the usage event asked for.
         replaced[b"accept-encoding"] = b"identity"
     patience_seconds = _patience_seconds(head, route, pool)
-    pooling = _pooling(decision) if decision.lane.value is Lane.COALESCE else None
+    pooling = _pooling(decision, transport) if decision.lane.value is Lane.COALESCE else None
     if document is None or not document.edited:
         announced = body or b"content-length" in head.fields or b"transfer-encoding" in head.fields
         plan = BodyPlan(len(body) if announced else None, replaced=replaced)
@@ -87,7 +97,7 @@ def deferred(outgoing: Outgoing, decision: Decision, keep_alive: Callable[[float
     return msgspec.structs.replace(outgoing, deferral=deferral)
 
 
-def _pooling(decision: Decision) -> Pooling | None:
+def _pooling(decision: Decision, transport: asyncio.BaseTransport) -> Pooling | None:
     """Return what the coalesce lane needs to know; `None` for a body that could not be read."""
     route, document, dialect = decision.route, decision.document, decision.dialect
     if route is None or document is None or dialect is None:
@@ -100,6 +110,7 @@ def _pooling(decision: Decision) -> Pooling | None:
         urgency=decision.urgency.value,
         is_stream=decision.is_stream,
         asks_usage=decision.asks_usage,
+        caller=shown_certificate(transport),
     )
 
 

@@ -6,7 +6,7 @@ import re
 from functools import lru_cache
 from urllib.parse import quote
 
-from proxy.core.decision import Deferred, LaneDecision, Pooled, StepReport, StepStatus, UrgencyDecision
+from proxy.core.decision import Deferred, Lane, LaneDecision, Pooled, StepReport, StepStatus, UrgencyDecision
 from proxy.core.exchange import Exchange
 from proxy.http.head import ResponseHead
 from proxy.policy.model import HeaderLevel
@@ -61,7 +61,9 @@ def _decision_lines(
     if urgency is not None:
         lines += f"x-weir-urgency: {urgency.value.value}; reason={_string(urgency.reason)}\r\n"
     if lane is not None:
-        how = "" if pooled is None else f" strategy={pooled.strategy.value}; size={pooled.size};"
+        how = " strategy=none;" if lane.value is Lane.COALESCE else ""
+        if pooled is not None:
+            how = f" strategy={pooled.strategy.value}; size={pooled.size};"
         lines += f"x-weir-lane: {lane.value.value};{how} reason={_string(lane.reason)}\r\n"
     if steps:
         lines += f"x-weir-steps: {', '.join(map(_step, steps))}\r\n"

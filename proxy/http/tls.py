@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import ssl
 from collections.abc import Iterator
 from contextlib import contextmanager
+from hashlib import blake2b
+
+_DIGEST_BYTES = 16
 
 
 def server_context(certificate: str, key: str, client_ca: str | None = None) -> ssl.SSLContext:
@@ -45,6 +49,13 @@ def client_context(
         context.verify_mode = ssl.CERT_NONE
     context.set_alpn_protocols(["http/1.1"])
     return context
+
+
+def shown_certificate(transport: asyncio.BaseTransport) -> bytes:
+    """Return a digest of the certificate that the peer has shown, empty where it showed none."""
+    encrypted = transport.get_extra_info("ssl_object")
+    certificate = None if encrypted is None else encrypted.getpeercert(binary_form=True)
+    return b"" if certificate is None else blake2b(certificate, digest_size=_DIGEST_BYTES).digest()
 
 
 @contextmanager

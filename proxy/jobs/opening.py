@@ -12,7 +12,6 @@ from __future__ import annotations
 from pathlib import Path
 
 from proxy.core.clock import Clock
-from proxy.jobs.redis_store import RedisStore
 from proxy.jobs.sealing import Vault
 from proxy.jobs.sqlite_store import SqliteStore
 from proxy.jobs.store import JobStore
@@ -42,4 +41,7 @@ def make_store(setting: str, clock: Clock, retention_seconds: float, vault: Vaul
         # As in other URLs of databases: three slashes begin an absolute path.
         path = path.removeprefix("//") if path.startswith("//") else path
         return SqliteStore(Path(path), clock, retention_seconds=retention_seconds, vault=vault)
+    # Only here: the client is slow to import, and few processes need it.
+    from proxy.jobs.redis_store import RedisStore
+
     return RedisStore(setting, clock, retention_seconds=retention_seconds, vault=vault)

@@ -41,7 +41,8 @@ class Pooling(msgspec.Struct, frozen=True):
     """What a lane that carries requests together has to know about one besides its bytes.
 
     `document` is the body as it is sent (never compressed), `asks_usage` says that its stream's usage event
-    was asked for on Weir's behalf.
+    was asked for on Weir's behalf. `caller` tells callers apart that not even their credentials do: it is
+    made from the certificate that the caller showed, and empty for none.
     """
 
     policy: CoalescePolicy
@@ -51,6 +52,7 @@ class Pooling(msgspec.Struct, frozen=True):
     urgency: Urgency
     is_stream: bool
     asks_usage: bool
+    caller: bytes = b""
 
 
 class Deferral(msgspec.Struct, frozen=True):

@@ -122,9 +122,10 @@ class Recorder:
         metrics, strategy = self.metrics, pooled.strategy.value
         metrics.add(m.POOLED, (exchange.route, strategy, pooled.closed_by.value))
         metrics.observe(m.POOL_WAIT, (strategy,), exchange.queue_seconds)
-        if pooled.is_leader:
+        # Whoever waited for a warm cache made a call of its own, too.
+        if pooled.is_leader or pooled.strategy is Strategy.WARM:
             metrics.observe(m.MICRO_BATCH, (strategy,), pooled.size)
-        elif pooled.strategy is not Strategy.WARM:
+        else:
             metrics.add(m.CALLS_SAVED, (exchange.route, strategy))
         if pooled.strategy is Strategy.WARM and exchange.usage is not None:
             self._count_warmth(exchange.route, pooled, exchange.usage)

@@ -18,6 +18,7 @@ from proxy.policy.kinds import (
     DURATION_OR_OFF,
     SIZE,
     SIZE_OR_OFF,
+    WAIT,
     Choice,
     Flag,
     Kind,
@@ -158,7 +159,7 @@ URGENCY: Record[dict[str, Any]] = Record(
 COALESCE = Record(
     {
         "window": Key(Choice.of(("auto",)), "How the pool decides when to leave."),
-        "max_wait": Key(DURATION, "No request waits longer than this."),
+        "max_wait": Key(WAIT, "No request waits longer than this."),
         "max_items": Key(Whole(least=1), "Most inputs in one upstream call."),
         "max_tokens": Key(Whole(least=1), "Most input tokens in one upstream call."),
         "max_bytes": Key(SIZE, "Largest body of one upstream call."),

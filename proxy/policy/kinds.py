@@ -238,6 +238,7 @@ class Spelled:
 
 
 DURATION = Spelled(values.duration_seconds, values.DURATION_PATTERN)
+WAIT = Spelled(values.wait_seconds, values.DURATION_PATTERN)
 DURATION_OR_OFF = Spelled(values.duration_seconds, values.DURATION_PATTERN, may_be_off=True)
 SIZE = Spelled(values.size_bytes, values.SIZE_PATTERN)
 SIZE_OR_OFF = Spelled(values.size_bytes, values.SIZE_PATTERN, may_be_off=True, when_off=0)

@@ -17,7 +17,7 @@ from proxy.policy.findings import FindingList, Mark
 from proxy.policy.format import Located
 from proxy.policy.glob import covers
 from proxy.policy.lane import SHORTEST_HOLD_SECONDS
-from proxy.policy.model import Match, PolicySet, Route, TokenRange
+from proxy.policy.model import CoalescePolicy, Match, PolicySet, Route, TokenRange
 from proxy.policy.step_oddities import report_step_oddities
 from proxy.policy.values import looks_like_regexp
 from proxy.steps.add_stop import Config as AddStop
@@ -29,6 +29,9 @@ _ESCAPE = re.compile(r"\\[nrt]")
 
 _SOON_ONLY = frozenset({Strategy.WARM, Strategy.PACE})
 """What the coalesce lane does not do to interactive requests."""
+
+_LONGEST_WAIT_SECONDS = 5.0
+"""Nobody who waits longer than this for a pool to fill does so on purpose."""
 
 _NEEDED: Mapping[str, tuple[Callable[[Dialect], Any], str]] = {
     "cap_output": (lambda dialect: dialect.cap_field_names, "output cap"),
@@ -151,13 +154,31 @@ def _report_steps(route: Route, mark: Mark, path: str, findings: FindingList) ->
                 findings.warn(mark, f"{path}.steps", problem)
 
 
+def _report_pool(
+    pool: CoalescePolicy, is_urgent: bool, mark: Mark, path: str, findings: FindingList
+) -> None:
+    strategies = frozenset(pool.strategies)
+    if not strategies:
+        findings.warn(mark, f"{path}.strategies", "nothing is carried together: no strategy may be used")
+    elif is_urgent and strategies <= _SOON_ONLY:
+        problem = "has no effect: the route's requests are all interactive and never made to wait like that"
+        findings.warn(mark, path, problem)
+    elif strategies == {Strategy.PACE} and not pool.max_in_flight:
+        problem = "has no effect: pace does nothing without max_in_flight"
+        findings.warn(mark, f"{path}.strategies", problem)
+    elif pool.max_in_flight and Strategy.PACE not in strategies:
+        findings.warn(mark, f"{path}.max_in_flight", "has no effect: strategies leaves pace out")
+    if pool.max_wait_seconds > _LONGEST_WAIT_SECONDS:
+        problem = f"a request may wait {pool.max_wait_seconds:g}s for others before it is sent"
+        findings.warn(mark, f"{path}.max_wait", problem, "the default is 20ms")
+
+
 def _report_lanes(route: Route, mark: Mark, path: str, findings: FindingList) -> None:
     urgencies = {route.urgency.default, *(rule.urgency for rule in route.urgency.rules)}
     by_caller = "x-weir-urgency" in route.allow_caller
     is_urgent = urgencies == {Urgency.INTERACTIVE} and not by_caller
-    if route.coalesce is not None and is_urgent and _SOON_ONLY.issuperset(route.coalesce.strategies):
-        problem = "has no effect: the route's requests are all interactive and never made to wait like that"
-        findings.warn(mark, f"{path}.coalesce", problem)
+    if route.coalesce is not None:
+        _report_pool(route.coalesce, is_urgent, mark, f"{path}.coalesce", findings)
     if route.batch is not None:
         if set(route.batch.upstream_tiers) == {"direct"}:
             problem = "nothing is deferred: direct is no cheaper tier"

@@ -52,6 +52,16 @@ def duration_seconds(text: str) -> float:
     return number / 1000 if found[2] == "ms" else number * _SECONDS[found[2]]
 
 
+def wait_seconds(text: str) -> float:
+    """Return what `duration_seconds` does, for waits that are a matter of milliseconds."""
+    try:
+        return duration_seconds(text)
+    except Misspelled as problem:
+        if not re.fullmatch(r"[0-9]{1,9}", text):
+            raise
+        raise Misspelled(str(problem), f"did you mean {text}ms?") from None
+
+
 def _duration_hint(text: str) -> str:
     if re.fullmatch(r"[0-9]{1,9}", text):
         return f"did you mean {text}s?"

@@ -237,7 +237,7 @@ def test_a_compressed_body_goes_alone_as_it_came(tmp_path: Path) -> None:
     with served(tmp_path, script, POLICY % "8s") as (proxy, _):
         got = proxy.client().request("POST", PATH, raw, [("Content-Encoding", "gzip")])
         assert (got.status, got.body) == (200, b"{}")
-        assert got.header("x-weir-lane") == 'coalesce; reason="soon"'
+        assert got.header("x-weir-lane") == 'coalesce; strategy=none; reason="soon"'
 
 
 def test_a_reload_takes_nobodys_answer_away(tmp_path: Path) -> None:

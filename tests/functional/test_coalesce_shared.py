@@ -231,6 +231,32 @@ def test_a_refusal_reaches_each_caller_once_and_is_not_asked_for_again(tmp_path:
         assert sum(sim.stats()["statuses"].values()) == 1
 
 
+def test_nobody_reads_what_another_ones_metadata_made_the_upstream_say(tmp_path: Path) -> None:
+    have_joined = threading.Event()
+
+    def script(call: Call) -> None:
+        if b"SECRET" in call.body:
+            assert have_joined.wait(5)
+            call.json(b'{"error":{"message":"metadata only with store, was SECRET"}}', b"400 Bad Request")
+        else:
+            call.json(b'{"choices":[{"message":{"content":"fine"}}]}')
+
+    with RawUpstream(script) as upstream, weir(tmp_path, None, POLICY % (upstream.url, "")) as proxy:
+        first = send(proxy, {**QUESTION, "metadata": {"note": "SECRET"}})
+        upstream.wait_for_calls(1)
+        others = [send(proxy, {**QUESTION, "user": f"u{n}"}) for n in range(2)]
+        while proxy.metric("weir_in_flight") < 3:
+            time.sleep(0.01)
+        have_joined.set()
+        assert first.read_answer().status == 400
+        for other in others:
+            answer = other.read_answer()
+            assert (answer.status, b"SECRET" in answer.body) == (200, False)
+            assert "strategy=share; size=1;" in str(answer.header("x-weir-lane"))
+        assert len(upstream.calls) == 3
+        assert proxy.metric("weir_upstream_calls_saved_total", strategy="share") == 0
+
+
 def test_samples_leave_together_and_bills_add_up(tmp_path: Path) -> None:
     body = {"model": "gpt-4o", "messages": [{"role": "user", "content": "Tell me something new."}]}
     with pooling(tmp_path) as (proxy, sim):

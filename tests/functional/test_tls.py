@@ -6,7 +6,9 @@ import http.client
 import re
 import signal
 import ssl
+import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from pathlib import Path
 
@@ -14,7 +16,7 @@ import pytest
 
 from proxy.http.tls import server_context
 from tests.support.certificates import Authority, Identity
-from tests.support.chat import ANSWER, CHAT, CHAT_STREAM, DONE, PATH, delta, finish
+from tests.support.chat import ANSWER, CHAT, CHAT_STREAM, DONE, PATH, chat_policy, delta, finish
 from tests.support.command import run_weir, started
 from tests.support.raw_client import RawClient
 from tests.support.raw_upstream import Call, RawUpstream
@@ -101,6 +103,29 @@ def test_serve_asks_callers_for_a_certificate_where_told_to(authority: Authority
             with pytest.raises((ssl.SSLError, ConnectionError)):
                 ask_over_tls(address, authority, shown)
         assert len(upstream.calls) == 1
+
+
+def test_callers_with_other_certificates_share_nothing(authority: Authority, tmp_path: Path) -> None:
+    server = authority.server("apart")
+    people = [authority.client("one"), authority.client("two")]
+    options = ["--tls-certificate", str(server.certificate), "--tls-key", str(server.key)]
+    options += ["--tls-client-ca", str(authority.certificate)]
+    have_come = threading.Barrier(2)
+
+    def script(call: Call) -> None:
+        have_come.wait(5)
+        call.json(ANSWER)
+
+    body = CHAT[:-1] + b',"temperature":0}'
+    with RawUpstream(script) as upstream:
+        policies = tmp_path / "weir.yaml"
+        policies.write_text(chat_policy("urgency: {default: soon}", base_url=upstream.url))
+        with tls_served(upstream, *options, "--policies", str(policies)) as process:
+            address = https_address(process)
+            with ThreadPoolExecutor(2) as callers:
+                asked = [callers.submit(ask_over_tls, address, authority, shown, body) for shown in people]
+                assert [each.result() for each in asked] == [(200, ANSWER)] * 2
+        assert len(upstream.calls) == 2
 
 
 def test_a_certificate_that_cannot_be_used_is_named(authority: Authority, tmp_path: Path) -> None:

@@ -17,6 +17,8 @@ from tests.support.raw_upstream import Call, RawUpstream
 from tests.support.weir_process import ROOT, WeirProcess, weir_process
 
 DEADLINE_SECONDS = 30.0
+# Several processes start in each of these, which takes long where others keep the machine busy.
+pytestmark = pytest.mark.timeout(120)
 WORKERS = pytest.mark.parametrize("workers", ["1", "2"])
 
 
@@ -63,7 +65,7 @@ def wait_until_held_back(process: subprocess.Popen[str]) -> None:
 
 
 @WORKERS
-@pytest.mark.parametrize("delay_seconds", [0.0, 0.4, 0.8, 1.2])
+@pytest.mark.parametrize("delay_seconds", [0.0, 0.6])
 def test_a_hangup_while_starting_is_remembered(tmp_path: Path, workers: str, delay_seconds: float) -> None:
     command = [sys.executable, "-m", "proxy.cli.main", "serve", "--listen", "127.0.0.1:0", "--admin", "off"]
     command += ["--workers", workers, "--access-log", "off"]

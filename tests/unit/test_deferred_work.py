@@ -1,13 +1,21 @@
 from __future__ import annotations
 
+import asyncio
+from pathlib import Path
+
 import pytest
 
+from proxy.core.clock import SystemClock
 from proxy.core.upstream import Upstream
-from proxy.deferred_work import PolicyDirectory, keeping
+from proxy.deferred_work import DeferredWork, Keeping, PolicyDirectory, keeping
 from proxy.jobs.opening import DEFAULT
+from proxy.jobs.sqlite_store import SqliteStore
 from proxy.jobs.worker.ports import RouteRules
+from proxy.observe.metrics import Metrics
 from proxy.policy.model import BatchPolicy, Match, PolicySet, Route
 from proxy.settings import Settings
+from proxy.upstream.providers.prices import load_prices
+from tests.support.job_worker import body_of, new_job
 
 UPSTREAM = Upstream("openai", "https://api.example/v1")
 PLAIN = Route("plain", Match())
@@ -48,3 +56,29 @@ def test_the_worker_hears_of_the_policies_in_force() -> None:
     now[0] = policies(PLAIN)
     assert directory.rules("nightly") == RouteRules()
     assert directory.upstream("gone") is None
+
+
+def test_deciding_knows_how_many_jobs_there_are(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        file = tmp_path / "jobs.db"
+        before = SqliteStore(file)
+        await before.open()
+        jobs = [new_job() for _ in range(3)]
+        for job in jobs:
+            await before.accept(job, body_of(job))
+        await before.cancel(jobs[0].id)
+        await before.close()
+        kept = Keeping(f"sqlite:{file}", None, True)
+        work = DeferredWork(
+            kept, Settings(), {}, SystemClock(), Metrics(), load_prices(), lambda: policies(NIGHTLY)
+        )
+        work.works = False
+        await work.open()
+        for _ in range(500):
+            if work.pace.live_jobs:
+                break
+            await asyncio.sleep(0.01)
+        await work.close()
+        assert work.pace.live_jobs == 2
+
+    asyncio.run(scenario())

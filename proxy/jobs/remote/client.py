@@ -5,7 +5,8 @@
     redis+cluster://HOST:PORT,HOST:PORT                    a Cluster
 
 Owns connections, scripts and errors. Times out quickly: a store that does not answer is gone, and whoever
-asks has better things to do (`breaker`). Everything that fails is a `StoreUnavailable`.
+asks has better things to do (`breaker`). Everything that fails is a `StoreUnavailable`. More calls than there
+are connections wait for their turn as long as the server answers; the first failure is that of all who wait.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import NoScriptError, ReadOnlyError, RedisError
+from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from proxy.jobs.store import StoreUnavailable
 
@@ -31,7 +33,10 @@ _T = TypeVar("_T")
 
 CONNECT_SECONDS = 1.0
 ANSWER_SECONDS = 2.0
-_MOST_CONNECTIONS = 32
+_MOST_CALLS = 32
+"""How many calls go on at once; the server works on one after the other anyway."""
+
+_SPARE_CONNECTIONS = 4
 _MESSAGE_SECONDS = 1.0
 
 SCRIPTS = ("accept", "book", "candidates", "claim", "claim_one", "claim_role", "delete", "lease", "move",
@@ -46,6 +51,8 @@ class RedisClient:
         self._url = url
         self._answer_seconds = answer_seconds
         self._client: Any = None
+        self._turns = asyncio.Semaphore(_MOST_CALLS)
+        self._failures = 0
         self._finders: tuple[Any, ...] = ()
         folder = resources.files("proxy.jobs") / "lua"
         prelude = (folder / "prelude.lua").read_text(encoding="utf-8")
@@ -84,17 +91,27 @@ class RedisClient:
 
     async def call(self, ask: Callable[[Any], Awaitable[_T]]) -> _T:
         """Ask the server something."""
-        if self._client is None:
-            raise StoreUnavailable("the job store is not open")
-        try:
+        failures = self._failures
+        async with self._turns:
+            if self._client is None:
+                raise StoreUnavailable("the job store is not open")
+            if self._failures != failures:
+                raise StoreUnavailable("the job store failed while this call waited for its turn")
             try:
-                return await ask(self._client)
-            except ReadOnlyError:
-                # A former master after a failover: with fresh connections we meet the new one.
-                await self._forget_connections()
-                return await ask(self._client)
-        except (RedisError, OSError, TimeoutError) as error:
-            raise StoreUnavailable(f"the job store: {_shown(error)}") from error
+                return await self._ask(ask)
+            except (ConnectionError, RedisConnectionError, RedisTimeoutError, TimeoutError) as error:
+                self._failures += 1
+                raise StoreUnavailable(f"the job store: {_shown(error)}") from error
+            except (RedisError, OSError) as error:
+                raise StoreUnavailable(f"the job store: {_shown(error)}") from error
+
+    async def _ask(self, ask: Callable[[Any], Awaitable[_T]]) -> _T:
+        try:
+            return await ask(self._client)
+        except ReadOnlyError:
+            # A former master after a failover: with fresh connections we meet the new one.
+            await self._forget_connections()
+            return await ask(self._client)
 
     async def _forget_connections(self) -> None:
         if isinstance(self._client, Redis):
@@ -171,7 +188,7 @@ def _connected(url: str, answer_seconds: float) -> tuple[Any, tuple[Any, ...]]:
         raise ValueError("a Redis URL begins with redis://, rediss://, unix://, redis+sentinel:// or "
                          "redis+cluster://")  # fmt: skip
     pool = BlockingConnectionPool.from_url(
-        url, max_connections=_MOST_CONNECTIONS, timeout=answer_seconds, **options
+        url, max_connections=_MOST_CALLS + _SPARE_CONNECTIONS, timeout=answer_seconds, **options
     )
     return Redis.from_pool(pool), ()
 

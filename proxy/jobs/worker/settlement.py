@@ -55,6 +55,7 @@ def _remote(batch: Batch) -> RemoteBatch:
         RemoteState.COMPLETED,
         output_file_id=batch.output_file_id,
         error_file_id=batch.error_file_id,
+        created=batch.submitted,
         endpoint=batch.group.endpoint,
     )
 

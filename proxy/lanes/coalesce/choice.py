@@ -20,14 +20,12 @@ from proxy.core.decision import Strategy
 from proxy.lanes.coalesce.keys import request_key
 from proxy.lanes.coalesce.merge_parts import FIELDS
 from proxy.lanes.coalesce.sample_choices import may_sample
+from proxy.lanes.coalesce.share_fields import UNCOMPARED, is_well_formed
 from proxy.lanes.coalesce.share_rules import may_share
 from proxy.lanes.coalesce.warm_prefix import may_be_warmed
 from proxy.lanes.lane import Outgoing, Pooling
-from proxy.policy.format import METADATA_FIELDS
 
 KeyOf = Callable[[Pooling, Outgoing], bytes | None]
-
-_FORM_FIELDS = frozenset({"stream", "stream_options"})
 
 
 def key_of(strategy: Strategy, pooling: Pooling, outgoing: Outgoing) -> bytes | None:
@@ -41,8 +39,9 @@ def _share(pooling: Pooling, outgoing: Outgoing) -> bytes | None:
     is_merged = _may_merge(pooling) and Strategy.MERGE in pooling.policy.strategies
     if is_merged or not _is_posted(outgoing) or not may_share(pooling):
         return None
-    split_on = pooling.policy.split_on
-    without = _FORM_FIELDS.union(name for name in METADATA_FIELDS if name not in split_on)
+    if not is_well_formed(pooling.document):
+        return None
+    without = UNCOMPARED.difference(pooling.policy.split_on)
     return _key(Strategy.SHARE, pooling, outgoing, without=without)
 
 
@@ -72,13 +71,13 @@ def _sample(pooling: Pooling, outgoing: Outgoing) -> bytes | None:
 def _warm(pooling: Pooling, outgoing: Outgoing) -> bytes | None:
     if not _is_posted(outgoing) or not may_be_warmed(pooling):
         return None
-    return request_key("warm", id(outgoing.pool), outgoing.head, pooling.model, None, any_coding=True)
+    return _key_without_body(Strategy.WARM, pooling, outgoing)
 
 
 def _pace(pooling: Pooling, outgoing: Outgoing) -> bytes | None:
     if not pooling.policy.max_in_flight:
         return None
-    return request_key("pace", id(outgoing.pool), outgoing.head, pooling.model, None, any_coding=True)
+    return _key_without_body(Strategy.PACE, pooling, outgoing)
 
 
 def _is_posted(outgoing: Outgoing) -> bool:
@@ -99,8 +98,14 @@ def _key(
         pooling.model,
         pooling.document,
         without,
+        kind=pooling.caller,
         any_coding=any_coding,
     )
+
+
+def _key_without_body(strategy: Strategy, pooling: Pooling, outgoing: Outgoing) -> bytes:
+    pool_id, head, model = id(outgoing.pool), outgoing.head, pooling.model
+    return request_key(strategy.value, pool_id, head, model, None, kind=pooling.caller, any_coding=True)
 
 
 _KEYS: dict[Strategy, KeyOf] = {

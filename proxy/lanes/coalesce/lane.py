@@ -49,7 +49,7 @@ class CoalesceLane:
         pace = _Stage(Strategy.PACE, PaceCarrier(loop, clock, direct), direct)
         warm = _Stage(Strategy.WARM, WarmCarrier(loop, clock, pace, prices), pace)
         sample = _Stage(Strategy.SAMPLE, SampleCarrier(loop, clock, warm), warm)
-        merging = MergeCarrier(loop, clock, direct, sample, BatchLimits(clock), tokens)
+        merging = MergeCarrier(loop, clock, pace, sample, BatchLimits(clock), tokens)
         merge = _Stage(Strategy.MERGE, merging, sample)
         share = _Stage(Strategy.SHARE, ShareCarrier(loop, clock, merge), merge)
         self._first: Lane = share

@@ -7,6 +7,7 @@ it came; the arithmetic of windows, bodies and answers is elsewhere and pure.
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import Callable, Sequence
 
 from proxy.core.clock import Clock
@@ -14,7 +15,7 @@ from proxy.core.decision import ClosedBy, Pooled, Strategy
 from proxy.core.exchange import Exchange
 from proxy.http.client import ResponseHandler
 from proxy.lanes.coalesce.alarm import Alarm
-from proxy.lanes.coalesce.limits import BatchLimits
+from proxy.lanes.coalesce.limits import BatchLimits, taker_of
 from proxy.lanes.coalesce.member import Alone, Member
 from proxy.lanes.coalesce.merge_answers import Weigh
 from proxy.lanes.coalesce.merge_call import MergedCall, Merging
@@ -62,7 +63,7 @@ class MergeCarrier:
     ) -> Call:
         """Send a request at once if nothing of its key is in flight, else with others."""
         dialect, policy = pooling.dialect.name, pooling.policy
-        learnt = self.limits.most(outgoing.pool.target.name, dialect, pooling.model)
+        learnt = self._learnt_items(pooling, outgoing)
         # Looking for inputs in a body that will go alone anyway would only cost time.
         is_small = len(outgoing.body or b"") <= policy.max_bytes
         may_merge = is_small and min(learnt, policy.max_items) > 1
@@ -75,10 +76,16 @@ class MergeCarrier:
             pool = self._pools[key] = _Pool(self, key, pooling, self._is_draining)
         member = Member(outgoing, exchange, reply, self.clock.monotonic())
         load = Load(len(part.items), part.most_tokens, len(outgoing.body or b""))
-        most_items = min(policy.max_items, learnt)
-        bounds = Bounds(most_items, policy.max_tokens, policy.max_bytes, policy.max_wait_seconds)
+        waits = policy.max_wait_seconds
+        bounds = Bounds(policy.max_items, policy.max_tokens, policy.max_bytes, waits, learnt)
         pool.add(member, part, load, bounds)
         return member
+
+    def _learnt_items(self, pooling: Pooling, outgoing: Outgoing) -> int:
+        if not len(self.limits):
+            # Nearly always, and then nobody's credentials need a digest.
+            return sys.maxsize
+        return self.limits.most(taker_of(outgoing, pooling.dialect.name, pooling.model))
 
     def flush(self) -> None:
         """Send what waits now; nothing waits from now on."""

@@ -18,6 +18,7 @@ from proxy.core.document import Document, DocumentError
 from proxy.core.json_values import decode
 from proxy.lanes.coalesce.filling import filled
 from proxy.lanes.coalesce.merge_parts import Part
+from proxy.lanes.coalesce.merge_prompts import prompt_lists
 from proxy.lanes.coalesce.merge_usage import divide_usage
 
 Weigh = Callable[[Sequence[Sequence[str]]], Sequence[int]]
@@ -31,11 +32,15 @@ _INDEX = re.compile(rb'"index"[ \t\r\n]*+:[ \t\r\n]*+(\d{1,9})(?=[ \t\r\n]*+[,}]
 
 
 class Mould(msgspec.Struct, frozen=True):
-    """What is known before an answer comes: whose inputs stand where, and what weighs texts."""
+    """What is known before an answer comes: whose inputs stand where, and what weighs texts.
+
+    `most_choice_tokens` is how long each choice may be, `None` where the request does not say.
+    """
 
     dialect: str
     parts: tuple[Part, ...]
     weigh: Weigh
+    most_choice_tokens: int | None = None
 
     @property
     def choices_per_item(self) -> int:
@@ -58,6 +63,12 @@ class Mould(msgspec.Struct, frozen=True):
             return [part.most_tokens for part in self.parts]
         return self.weigh([part.texts() for part in self.parts])
 
+    def most_outputs(self) -> Sequence[int] | None:
+        """Return how many tokens each member's choices can have in all, `None` where that is not known."""
+        if self.most_choice_tokens is None:
+            return None
+        return [(end - begin) * self.most_choice_tokens for begin, end in self.spans()]
+
 
 def split_answer(body: bytes, mould: Mould) -> list[bytes] | None:
     """Return each member's own answer, in order; `None` when the whole cannot be divided."""
@@ -75,6 +86,11 @@ def split_answer(body: bytes, mould: Mould) -> list[bytes] | None:
     usages = _usages(answer, elements, spans, mould)
     if usages is not None:
         values["usage"] = usages
+    if mould.dialect == "completions":
+        lists = prompt_lists(answer, [len(part.items) for part in mould.parts])
+        if lists is None:
+            return None
+        values |= lists
     own_id = answer.get("id")
     if own_id is not None:
         values["id"] = [_own_id(own_id, number) for number in range(len(spans))]
@@ -183,4 +199,4 @@ def _usages(
     outputs: Sequence[int] = [0] * len(spans)
     if mould.dialect == "completions":
         outputs = mould.weigh([texts_of(elements[begin:end]) for begin, end in spans])
-    return divide_usage(usage, mould.input_weights(), outputs)
+    return divide_usage(usage, mould.input_weights(), outputs, mould.most_outputs())

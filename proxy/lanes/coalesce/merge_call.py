@@ -2,11 +2,12 @@
 
 It owns what happens to everybody when the call ends in this way or that:
 
-    2xx that can be cut up      each caller gets its own answer
-    2xx that cannot             each request is sent singly, once
-    4xx about what was sent     each request is sent singly, once: the bad one's caller gets its own error
-    any other status            each caller gets it, with its body and Retry-After; nothing is sent again
-    no (complete) answer        each caller gets the failure; nothing is sent again
+    2xx that can be cut up         each caller gets its own answer
+    2xx that cannot                each request is sent singly, once
+    4xx about what was sent, 500   each request is sent singly, once: the bad one's caller gets its own error
+    any other status               each caller gets it, with its body and Retry-After; nothing is sent again
+    no (complete) answer           each caller gets the failure; nothing is sent again
+    a stream                       see `merge_stream`
 
 The call goes on while any caller is left, and is given up with the last.
 """
@@ -21,18 +22,18 @@ from typing import Protocol
 import msgspec
 
 from proxy.core.clock import Clock
-from proxy.core.document import DocumentError
-from proxy.core.errors import INTERNAL, UPSTREAM_PROTOCOL, ProxyError
+from proxy.core.errors import INTERNAL, ProxyError
 from proxy.core.exchange import Exchange
 from proxy.http.head import ResponseHead
-from proxy.lanes.coalesce.lagging import Lagging
-from proxy.lanes.coalesce.limits import BatchLimits
+from proxy.lanes.coalesce.limits import BatchLimits, taker_of, without_echoes
 from proxy.lanes.coalesce.member import Member
 from proxy.lanes.coalesce.merge_answers import Mould, Weigh, split_answer
-from proxy.lanes.coalesce.merge_events import Dealer, Dealt, Undealable
+from proxy.lanes.coalesce.merge_events import Dealer
 from proxy.lanes.coalesce.merge_heads import merged_request_head, own_response_head
-from proxy.lanes.coalesce.merge_parts import Part, merged_body
+from proxy.lanes.coalesce.merge_parts import Part, merged_body, most_choice_tokens
+from proxy.lanes.coalesce.merge_stream import MergedStream
 from proxy.lanes.coalesce.merge_undo import Undo
+from proxy.lanes.coalesce.paced import hand_over, pooling_for_call
 from proxy.lanes.lane import Call, Lane, Outgoing
 from proxy.upstream.request_head import BodyPlan
 
@@ -47,6 +48,9 @@ _FANNED_OUT_AT_ONCE = 32
 
 _ABOUT_EVERYBODY = frozenset({401, 402, 404, 405, 407, 408, 425, 426, 429, 451})
 """Client errors that no single input causes: key, money, model, method, pace."""
+
+_CRASHED = 500
+"""What a server says that one input has made fail, and also one that everything makes fail."""
 
 _log = logging.getLogger("weir")
 
@@ -92,8 +96,7 @@ class MergedCall:
         self._head: ResponseHead | None = None
         self._pieces: list[bytes] = []
         self._piece_bytes = 0
-        self._dealer: Dealer | None = None
-        self._lagging = Lagging(merging.members)
+        self._stream: MergedStream | None = None
         self._accounted: set[Member] = set()
         self._is_ended = False
 
@@ -127,71 +130,73 @@ class MergedCall:
             body=body,
             plan=BodyPlan(len(body), replaced=replaced),
             patience_seconds=min(each.patience_seconds for each in sent),
+            pooling=pooling_for_call(merging.members),
         )
 
     # --- the callers' side ----------------------------------------------------------------------------
 
     def left(self, member: Member) -> None:
         """Go on for the others; give the call up if there are none."""
-        self._account(member)
-        self._lagging.forget(member)
-        if all(each.is_over for each in self._merging.members):
-            self._end(cancels=True)
+        self.account(member)
+        hand_over(member, self._merging.members)
+        stream = self._stream
+        if stream is not None:
+            stream.left(member)
+        if all(each.is_over for each in self._merging.members) if stream is None else stream.is_left:
+            self.stop()
 
     def paused(self, member: Member) -> None:
         """Keep what is for this caller; the others go on."""
-        self._lagging.pause(member)
+        if self._stream is not None:
+            self._stream.paused(member)
 
     def resumed(self, member: Member) -> None:
         """Give it what was kept."""
-        self._lagging.resume(member)
+        if self._stream is not None:
+            self._stream.resumed(member)
 
     # --- the upstream's side --------------------------------------------------------------------------
 
     def head_received(self, head: ResponseHead) -> None:
-        """Take the head; of an event stream, tell everybody."""
+        """Take the head; an event stream is dealt out as it comes."""
         self._head = head
         content_type = head.fields.get(b"content-type", b"").lower()
-        if head.status >= 300 or not content_type.startswith(b"text/event-stream"):
-            return
-        self._dealer = Dealer(self._mould(is_in_thread=False))
-        for member in self._merging.members:
-            self._account(member)
-            own = own_response_head(head, member.exchange.request_id, None)
-            member.tell(lambda reply, own=own: reply.head_received(own))  # type: ignore[misc]
+        if head.status < 300 and content_type.startswith(b"text/event-stream"):
+            dealer = Dealer(self._mould(is_in_thread=False))
+            self._stream = MergedStream(self._shared.loop, self, head, dealer, self._merging.members)
 
     def body_received(self, data: bytes) -> None:
         """Collect an answer; deal events out."""
         if self._is_ended:
             return
-        if self._dealer is not None:
-            self._deal(lambda dealer: dealer.feed(data))
+        if self._stream is not None:
+            self._stream.feed(data)
             return
         self._pieces.append(data)
         self._piece_bytes += len(data)
         if self._piece_bytes > MAX_ANSWER_BYTES:
-            self._end(cancels=True)
+            self.stop()
             self._undo(b"", is_lesson=True)
 
     def flush(self) -> None:
         """Let heads of streams leave that nothing followed yet."""
-        if self._dealer is not None:
-            for member in self._merging.members:
-                member.tell(lambda reply: reply.flush())
+        if self._stream is not None:
+            self._stream.flush()
 
     def response_ended(self) -> None:
         """The upstream is done: cut the answer up, pass an error on, or send singly."""
         self._end()
-        if self._dealer is not None:
-            self._deal(lambda dealer: dealer.finish())
-            for member in self._merging.members:
-                self._lagging.end(member)
+        if self._stream is not None:
+            self._stream.finish()
             return
         head = self._head
         body = b"".join(self._pieces)
         self._pieces = []
         if head is None or (400 <= head.status < 500 and head.status not in _ABOUT_EVERYBODY):
             self._undo(body, is_lesson=True)
+        elif head.status == _CRASHED:
+            # Halving for an hour what one passing fault has hit would cost more than it saves.
+            self._undo(body, is_lesson=False)
         elif head.status >= 300:
             self._fan_out(head, [body] * len(self._merging.members))
         elif len(body) <= _INLINE_BYTES:
@@ -203,9 +208,11 @@ class MergedCall:
     def failed(self, error: ProxyError) -> None:
         """Tell everybody, once."""
         self._end()
+        if self._stream is not None:
+            self._stream.failed(error)
+            return
         for member in self._merging.members:
-            self._account(member)
-            self._lagging.forget(member)
+            self.account(member)
             member.fail(error)
 
     def upstream_writable(self, is_writable: bool) -> None:
@@ -213,35 +220,27 @@ class MergedCall:
 
     # --- ends -----------------------------------------------------------------------------------------
 
-    def _end(self, cancels: bool = False) -> None:
+    def stop(self) -> None:
+        """Give the upstream call up."""
+        call = self._call
+        self._end()
+        if call is not None:
+            call.cancel()
+
+    def _end(self) -> None:
         """The upstream call is over; what it brought may still be on its way."""
         self._is_ended = True
-        call, self._call = self._call, None
-        if cancels and call is not None:
-            call.cancel()
+        self._call = None
         over, self._over = self._over, None
         if over is not None:
             over()
 
-    def _deal(self, step: Callable[[Dealer], Dealt]) -> None:
-        dealer = self._dealer
-        if dealer is None:
-            return
-        try:
-            dealt = step(dealer)
-        except (Undealable, DocumentError):
-            self._learn(1)
-            message = "The upstream's answer to a merged call cannot be told apart."
-            self._end(cancels=True)
-            self.failed(ProxyError(UPSTREAM_PROTOCOL, message))
-            return
-        for number, events in dealt.items():
-            self._lagging.give(self._merging.members[number], b"".join(events))
-
     def _mould(self, is_in_thread: bool) -> Mould:
         merging = self._merging
         weigh = self._shared.weigher(merging.model, is_in_thread)
-        return Mould(merging.dialect, merging.parts, weigh)
+        pooling = merging.members[0].outgoing.pooling
+        most = None if pooling is None else most_choice_tokens(pooling.document)
+        return Mould(merging.dialect, merging.parts, weigh, most)
 
     def _split(self, body: bytes, is_in_thread: bool) -> list[bytes] | None:
         """Cut an answer up. A fault of Weir's own is as good as an odd answer."""
@@ -269,7 +268,7 @@ class MergedCall:
         """Give each caller its answer, some at a time."""
         end = begin + _FANNED_OUT_AT_ONCE
         for member, answer in zip(self._merging.members[begin:end], answers[begin:end], strict=True):
-            self._account(member)
+            self.account(member)
             member.answer(own_response_head(head, member.exchange.request_id, len(answer)), answer)
         if end < len(answers):
             self._shared.loop.call_soon(self._fan_out, head, answers, end)
@@ -277,19 +276,34 @@ class MergedCall:
     def _undo(self, refusal: bytes, is_lesson: bool) -> None:
         self._end()
         merging = self._merging
-        for member in merging.members:
-            self._account(member)
         is_refused = self._head is not None and self._head.status >= 400
-        said = refusal if is_refused else None
-        learn = self._learn if is_lesson else None
-        Undo(self._shared.direct, merging.members, merging.items, said, learn).run()
+        self.send_singly(merging.members, refusal if is_refused else None, is_lesson)
 
-    def _learn(self, most_items: int) -> None:
+    def regroup(self, staying: Sequence[Member]) -> None:
+        """Take note that only these stay in the call."""
+        for position, member in enumerate(staying):
+            pooled = member.exchange.pooled
+            if pooled is not None:
+                is_leader, size = position == 0, len(staying)
+                member.exchange.pooled = msgspec.structs.replace(pooled, size=size, is_leader=is_leader)
+
+    def send_singly(self, members: Sequence[Member], refusal: bytes | None, is_lesson: bool) -> None:
+        """Take the call back for these. `refusal` is what the upstream said to all, if anything."""
         merging = self._merging
-        upstream = merging.members[0].outgoing.pool.target.name
-        self._shared.limits.learn(upstream, merging.dialect, merging.model, most_items)
+        for member in members:
+            self.account(member)
+        if refusal is not None:
+            refusal = without_echoes(refusal, (item for part in merging.parts for item in part.items))
+        learn = self.learn if is_lesson else None
+        Undo(self._shared.direct, tuple(members), merging.items, refusal, learn).run()
 
-    def _account(self, member: Member) -> None:
+    def learn(self, most_items: int) -> None:
+        """Remember how many inputs this caller's calls to this model may have."""
+        merging = self._merging
+        taker = taker_of(merging.members[0].outgoing, merging.dialect, merging.model)
+        self._shared.limits.learn(taker, most_items)
+
+    def account(self, member: Member) -> None:
         """Note on a member's exchange what became of the call so far, once."""
         if member in self._accounted:
             return
@@ -299,4 +313,6 @@ class MergedCall:
         exchange.connect_seconds += call.connect_seconds
         exchange.queue_seconds += call.queue_seconds
         exchange.earlier_seconds += call.earlier_seconds
+        # Whoever is told first takes them: the call was sent again once for all.
         exchange.retries += call.retries
+        call.retries = 0

@@ -52,6 +52,9 @@ _ANSWERED = frozenset(
 )
 """Headers of an upstream's answer to a merged call that each caller gets."""
 
+_ANSWERED_UNCUT = _ANSWERED | {b"content-encoding", b"location"}
+"""The same for what each caller gets as it is: without these an error or redirection cannot be read."""
+
 
 def merged_request_head(heads: Sequence[RequestHead]) -> RequestHead:
     """Return the head of the call that carries all these requests, which have one key."""
@@ -71,7 +74,8 @@ def _is_common(name: bytes, heads: Sequence[RequestHead]) -> bool:
 
 def own_response_head(head: ResponseHead, request_id: str, length_bytes: int | None) -> ResponseHead:
     """Return a caller's own head, made from a merged call's. `length_bytes` is `None` for a stream."""
-    headers: list[Header] = [header for header in head.headers if header[0] in _ANSWERED]
+    answered = _ANSWERED_UNCUT if head.status >= 300 else _ANSWERED
+    headers: list[Header] = [header for header in head.headers if header[0] in answered]
     headers.append((b"x-request-id", b"x-request-id", request_id.encode("ascii")))
     if length_bytes is not None:
         headers.append((b"content-length", b"Content-Length", b"%d" % length_bytes))

@@ -5,7 +5,7 @@
     completions  `prompt`: as embeddings' `input`; `n` choices for each prompt
 
 Texts and token ids are never in one call. What cannot be read, or is refused for certain (an empty text or
-list), is left alone, so that it harms nobody.
+list, bytes that are no UTF-8), is left alone, so that it harms nobody.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def part_of(dialect: str, document: Document) -> Part | None:
         return None
     choices = _choices(document) if dialect == "completions" else 1
     inputs = document.get(field)
-    if inputs is None or choices is None:
+    if inputs is None or choices is None or not _is_text(inputs):
         return None
     if inputs.startswith(b'"'):
         return Part((inputs,), True, choices) if len(inputs) > 2 else None
@@ -77,6 +77,25 @@ def part_of(dialect: str, document: Document) -> Part | None:
     if dialect in _TOKENS_TAKEN and all(_TOKENS.fullmatch(item) for item in items):
         return Part(items, False, choices)
     return None
+
+
+def _is_text(raw: bytes) -> bool:
+    if raw.isascii():
+        return True
+    try:
+        raw.decode("utf-8")
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def most_choice_tokens(document: Document) -> int | None:
+    """Return how long each choice of a completions request may be, `None` where that is not known."""
+    best_of, most = document.get("best_of"), document.value("max_tokens")
+    if best_of not in (None, b"null", b"1") or not isinstance(most, int) or isinstance(most, bool):
+        # Those of which the best is taken are paid for, too.
+        return None
+    return most if most > 0 else None
 
 
 def _choices(document: Document) -> int | None:

@@ -1,7 +1,8 @@
 """Requests that nothing unites leave under a limit on how many are in flight.
 
 Owns the timers and the queue of each key. Every request is sent as it came, and none waits longer than its
-policy's `max_wait`; interactive ones never do.
+policy's `max_wait`, in which counts what it has waited to be merged or sampled; interactive ones never do. A
+call that serves several requests is one in flight.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from proxy.core.exchange import Exchange
 from proxy.http.client import ResponseHandler
 from proxy.lanes.coalesce.alarm import Alarm
 from proxy.lanes.coalesce.member import Alone, Member
+from proxy.lanes.coalesce.paced import waited_seconds
 from proxy.lanes.coalesce.pacing import Pacer, Terms
 from proxy.lanes.lane import Call, Lane, Outgoing, Pooling
 
@@ -46,11 +48,11 @@ class PaceCarrier:
             queue = self._queues[key] = _Queue(self, key, self._is_draining)
         terms = Terms(
             pooling.policy.max_in_flight,
-            pooling.policy.max_wait_seconds,
+            pooling.policy.max_wait_seconds - waited_seconds(exchange),
             may_wait=pooling.urgency is not Urgency.INTERACTIVE,
             yields=pooling.urgency is Urgency.DEFERRABLE,
         )
-        member = Member(outgoing, exchange, reply, self.clock.monotonic())
+        member = _Paced(outgoing, exchange, reply, self.clock.monotonic())
         queue.add(member, terms)
         return member
 
@@ -63,6 +65,17 @@ class PaceCarrier:
     def forget(self, key: bytes) -> None:
         """Drop a queue that has nothing left."""
         self._queues.pop(key, None)
+
+
+class _Paced(Member):
+    """A request that is sent in its turn."""
+
+    __slots__ = ()
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether it is not sent yet."""
+        return isinstance(self.holder, _Queue) and not self.is_over
 
 
 class _Queue:

@@ -12,7 +12,7 @@ from proxy.core.clock import Clock
 from proxy.core.decision import ClosedBy, Pooled, Strategy
 from proxy.core.exchange import Exchange
 from proxy.http.client import ResponseHandler
-from proxy.lanes.coalesce.limits import BatchLimits
+from proxy.lanes.coalesce.limits import BatchLimits, taker_of
 from proxy.lanes.coalesce.member import Alone, Member
 from proxy.lanes.coalesce.sample_call import SampledCall
 from proxy.lanes.coalesce.sample_choices import MOST_CHOICES
@@ -58,19 +58,16 @@ class SampleCarrier:
             pool.drain()
 
     def _bounds(self, policy: CoalescePolicy, outgoing: Outgoing, model: str) -> Bounds:
-        target = outgoing.pool.target
-        most = min(
-            policy.max_items,
-            MOST_CHOICES.get(target.upstream.provider, 1),
-            self._limits.most(target.name, _LEARNT, model),
-        )
+        most = min(policy.max_items, MOST_CHOICES.get(outgoing.pool.target.upstream.provider, 1))
+        if len(self._limits):
+            most = min(most, self._limits.most(taker_of(outgoing, _LEARNT, model)))
         return Bounds(most, policy.max_tokens, policy.max_bytes, policy.max_wait_seconds)
 
     # --- what pools and calls ask for -----------------------------------------------------------------
 
-    def refuses(self, upstream: str, model: str) -> None:
-        """Ask this upstream for single choices of a model, for a while."""
-        self._limits.learn(upstream, _LEARNT, model, 1)
+    def refuses(self, outgoing: Outgoing, model: str) -> None:
+        """Ask for single choices of a model where this request went, for a while."""
+        self._limits.learn(taker_of(outgoing, _LEARNT, model), 1)
 
     def empty(self, key: bytes) -> None:
         """Forget a pool in which nothing is left."""

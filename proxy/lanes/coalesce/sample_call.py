@@ -18,6 +18,7 @@ from proxy.http.head import ResponseHead
 from proxy.lanes.coalesce.member import Member
 from proxy.lanes.coalesce.merge_heads import merged_request_head, own_response_head
 from proxy.lanes.coalesce.merge_undo import Undo
+from proxy.lanes.coalesce.paced import hand_over, pooling_for_call
 from proxy.lanes.coalesce.sample_choices import deal_choices, sampled_body
 from proxy.lanes.lane import Call, Lane, Outgoing
 from proxy.upstream.request_head import BodyPlan
@@ -34,8 +35,8 @@ class Asking(Protocol):
 
     direct: Lane
 
-    def refuses(self, upstream: str, model: str) -> None:
-        """Take note that an upstream does not give several choices for a model."""
+    def refuses(self, outgoing: Outgoing, model: str) -> None:
+        """Take note that the upstream does not give this caller several choices of a model."""
         ...
 
 
@@ -83,6 +84,7 @@ class SampledCall:
             body=body,
             plan=BodyPlan(len(body), replaced=replaced),
             patience_seconds=min(each.patience_seconds for each in sent),
+            pooling=pooling_for_call(self._members),
         )
 
     # --- the callers' side ----------------------------------------------------------------------------
@@ -90,6 +92,7 @@ class SampledCall:
     def left(self, member: Member) -> None:
         """Go on for the others; give the call up if there are none."""
         self._account(member)
+        hand_over(member, self._members)
         if all(each.is_over for each in self._members):
             self._end(cancels=True)
 
@@ -164,15 +167,14 @@ class SampledCall:
         for member in self._members:
             self._account(member)
         outgoing = self._members[0].outgoing
-        upstream, pooling = outgoing.pool.target.name, outgoing.pooling
-        model = "" if pooling is None else pooling.model
+        model = "" if outgoing.pooling is None else outgoing.pooling.model
         is_refused = self._head is not None and self._head.status >= 400
         Undo(
             self._asking.direct,
             self._members,
             len(self._members),
             refusal if is_refused else None,
-            (lambda _: self._asking.refuses(upstream, model)) if is_lesson else None,
+            (lambda _: self._asking.refuses(outgoing, model)) if is_lesson else None,
         ).run()
 
     def _end(self, cancels: bool = False) -> None:

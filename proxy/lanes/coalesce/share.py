@@ -37,6 +37,7 @@ class ShareCarrier:
         self._direct = direct
         self._joinable: dict[bytes, list[SharedCall]] = {}
         self._kept_bytes = 0
+        self._lagging_bytes = 0
 
     def carry(
         self, key: bytes, pooling: Pooling, outgoing: Outgoing, exchange: Exchange, reply: ResponseHandler
@@ -66,6 +67,11 @@ class ShareCarrier:
         """What is kept for late joiners now."""
         return self._kept_bytes
 
+    @property
+    def lagging_bytes(self) -> int:
+        """What is set aside for callers that stay behind now."""
+        return self._lagging_bytes
+
     # --- what shared calls ask for --------------------------------------------------------------------
 
     def now(self) -> float:
@@ -82,6 +88,13 @@ class ShareCarrier:
     def give_back(self, kept_bytes: int) -> None:
         """Take memory back."""
         self._kept_bytes -= kept_bytes
+
+    def may_lag(self, added_bytes: int) -> bool:
+        """Grant memory within what all callers together may stay behind, or take some back."""
+        if added_bytes > 0 and self._lagging_bytes + added_bytes > self.limits.lagging:
+            return False
+        self._lagging_bytes += added_bytes
+        return True
 
     def closed(self, call: SharedCall) -> None:
         """Let nobody join a call any more."""

@@ -13,9 +13,9 @@ from proxy.core.errors import UPSTREAM_CLOSED, ProxyError
 from proxy.core.sse import EventSplitter
 from proxy.dialects.answer_events import answer_events
 from proxy.dialects.assembled_answer import Assembled, Assembler, assembler, error_answer
-from proxy.dialects.dialect import Dialect
 from proxy.http.head import Header, ResponseHead
-from proxy.lanes.coalesce.share_rules import Form, Serving
+from proxy.lanes.coalesce.share_rules import Form, Serving, choices_asked
+from proxy.lanes.lane import Pooling
 
 _MAX_PLAIN_BYTES = 8 * 1024 * 1024
 _INFLATED = frozenset({b"gzip", b"x-gzip", b"deflate"})
@@ -35,14 +35,26 @@ def head_for_joiner(head: ResponseHead) -> ResponseHead:
 class Answer:
     """One answer as it comes. `size_bytes` is what putting it together holds."""
 
-    __slots__ = ("_assembler", "_body", "_dialect", "_error", "_events", "_form", "_splitter", "head")
+    __slots__ = (
+        "_asked",
+        "_assembler",
+        "_body",
+        "_error",
+        "_events",
+        "_form",
+        "_has_error",
+        "_splitter",
+        "head",
+    )
 
-    def __init__(self, dialect: Dialect, form: Form) -> None:
-        self._dialect = dialect
+    def __init__(self, asked: Pooling, form: Form) -> None:
+        """`asked` is the request that is sent, in the form that it asks for."""
+        self._asked = asked
         self._form = form
         self._assembler: Assembler | None = None
         self._splitter = EventSplitter()
         self._error: Assembled | None = None
+        self._has_error = False
         self._events: dict[bool, bytes | None] = {}
         self._body: bytes | None = None
         self.head: ResponseHead | None = None
@@ -83,7 +95,8 @@ class Answer:
     def assemble(self, kept: list[bytes]) -> None:
         """Begin to put the events together, those that have come already included."""
         if self._assembler is None:
-            self._assembler = assembler(self._dialect.name)
+            asked = self._asked
+            self._assembler = assembler(asked.dialect.name, choices_asked(asked), self._form.has_usage)
             for data in kept:
                 self.read(data)
 
@@ -93,34 +106,51 @@ class Answer:
         if whole is None or self.head is None or self.serving_now(Serving.ASSEMBLED) is Serving.RAW:
             return
         for event in self._splitter.feed(data):
-            whole.take(event)
-            if self._error is None and b"error" in event and self._dialect.read_event(event).error:
-                self._error = error_answer(event)
+            self._take(whole, event)
 
-    def whole(self, how: Serving, form: Form, kept: list[bytes]) -> Whole | ProxyError:
-        """Return the complete answer for callers who did not ask for it as it came."""
+    def _take(self, whole: Assembler, event: bytes) -> None:
+        whole.take(event)
+        if self._has_error or b"error" not in event:
+            return
+        facts = self._asked.dialect.read_event(event)
+        # A terminal event that tells of a failure is the answer itself (Responses).
+        if facts.error and not facts.terminal:
+            self._has_error, self._error = True, error_answer(event)
+
+    def whole(self, how: Serving, form: Form, kept: list[bytes]) -> Whole | ProxyError | None:
+        """Return the complete answer for callers who did not ask for it as it came.
+
+        `None` where the upstream has said all that it will in this form, and left out a part of the answer.
+        """
         if how is Serving.EVENTS:
             return self._as_events(form, kept)
         whole = self.whole_despite(how)
         if whole is not None:
             return whole
+        if self._has_error:
+            return ProxyError(UPSTREAM_CLOSED, "The upstream reported a failure in the middle of its answer.")
+        if self._assembler is not None and self._assembler.has_ended:
+            return None
         message = "The upstream ended its stream before the answer was complete."
         return ProxyError(UPSTREAM_CLOSED, message)
 
     def whole_despite(self, how: Serving) -> Whole | None:
-        """Return the answer put together from what came, `None` where its last word is missing."""
+        """Return the answer put together from what came, `None` where a part of it is missing.
+
+        An error that the stream told is the answer, however much of another one there is.
+        """
         head, whole = self.head, self._assembler
         if how is not Serving.ASSEMBLED or head is None or whole is None:
             return None
         if self._splitter.carry_bytes:
-            whole.take(self._splitter.carry)
+            self._take(whole, self._splitter.carry)
             self._splitter = EventSplitter()
-        if self._body is None:
+        if self._error is not None:
+            return _with_body(head, self._error.status, b"application/json", self._error.body)
+        if self._body is None and not self._has_error:
             self._body = whole.body()
         if self._body is not None:
             return _with_body(head, head.status, b"application/json", self._body)
-        if self._error is not None:
-            return _with_body(head, self._error.status, b"application/json", self._error.body)
         return None
 
     def _as_events(self, form: Form, kept: list[bytes]) -> Whole:
@@ -128,7 +158,7 @@ class Answer:
         assert head is not None, "a whole answer has a head"
         if form.has_usage not in self._events:
             plain = _plain(head, b"".join(kept))
-            told = None if plain is None else answer_events(self._dialect.name, plain, form.has_usage)
+            told = None if plain is None else answer_events(self._asked.dialect.name, plain, form.has_usage)
             self._events[form.has_usage] = told
         events = self._events[form.has_usage]
         if events is None:

@@ -15,9 +15,10 @@ from proxy.http.client import ResponseHandler
 from proxy.http.head import ResponseHead
 from proxy.lanes.coalesce.share_answer import Answer, head_for_joiner
 from proxy.lanes.coalesce.share_exchange import adopt, exchange_for_call, has_same_answer, settle
+from proxy.lanes.coalesce.share_fields import differ, may_be_about_a_field
 from proxy.lanes.coalesce.share_member import Member
 from proxy.lanes.coalesce.share_rules import Form, Serving, ShareLimits, serving
-from proxy.lanes.coalesce.strategy import Waits
+from proxy.lanes.coalesce.strategy import is_waiting
 from proxy.lanes.lane import Call, Lane, Outgoing, Pooling
 
 _BLOCK_BYTES = 64 * 1024
@@ -38,6 +39,10 @@ class Host(Protocol):
 
     def give_back(self, kept_bytes: int) -> None:
         """Give memory back."""
+        ...
+
+    def may_lag(self, added_bytes: int) -> bool:
+        """Ask for memory for what a caller has not taken yet; a negative number gives some back."""
         ...
 
     def closed(self, call: SharedCall) -> None:
@@ -84,7 +89,7 @@ class SharedCall:
         self.exchange = exchange_for_call(leader)
         self.call: Call | None = None
         self.is_joinable = True
-        self._answer = Answer(pooling.dialect, form)
+        self._answer = Answer(pooling, form)
         self._members: list[Member] = []
         self._leader: Member | None = None
         self._payer: Member | None = None
@@ -115,9 +120,8 @@ class SharedCall:
 
         Nobody interactive joins a call that waits for others before it is sent.
         """
-        pooling, call = outgoing.pooling, self.call
-        is_held = isinstance(call, Waits) and call.is_waiting
-        if is_held and pooling is not None and pooling.urgency is Urgency.INTERACTIVE:
+        pooling = outgoing.pooling
+        if pooling is not None and pooling.urgency is Urgency.INTERACTIVE and is_waiting(self.call):
             return None
         how = serving(self.form, asked, self.dialect_name) if self.is_joinable else None
         head = self._answer.head
@@ -137,7 +141,7 @@ class SharedCall:
     ) -> Member:
         """Let a caller join; it may be told everything only after this returned."""
         host = self._host
-        member = Member(self, outgoing, exchange, reply, form, how, host.now(), host.limits.behind)
+        member = Member(self, outgoing, exchange, reply, form, how, host.now(), host.limits)
         self._size += 1
         self._members.append(member)
         if self._leader is None:
@@ -180,6 +184,10 @@ class SharedCall:
         else:
             self.call.resume()
 
+    def may_lag(self, added_bytes: int) -> bool:
+        """Grant a slow member memory, or take some back."""
+        return self._host.may_lag(added_bytes)
+
     def _close(self) -> None:
         """Let nobody join any more, and keep nothing."""
         if self.is_joinable:
@@ -196,19 +204,39 @@ class SharedCall:
         self._answer.begin(head)
         if head.status >= 300:
             self._close()
-        leader = None if self._leader is None else self._leader.outgoing.rewrite
+        for member in tuple(self._members):
+            if member.is_open and not self._is_for(member, head):
+                self._send_alone(member)
         for member in tuple(self._members):
             if not member.is_open:
                 continue
-            how = self._answer.serving_now(member.serving)
-            if how is None or not has_same_answer(leader, member.outgoing.rewrite, self.exchange.taken_back):
-                self._host.alone(member)
-                continue
-            member.serving = how
+            member.serving = self._answer.serving_now(member.serving) or Serving.RAW
             self._settle(member)
-            if how is Serving.RAW:
+            if member.serving is Serving.RAW:
                 member.take_head(self._head_for(member, head))
         self.flow_changed()
+
+    def _is_for(self, member: Member, head: ResponseHead) -> bool:
+        """Tell whether this answer can be what the member's own request would have got."""
+        leader = self._leader
+        if leader is None or member is leader:
+            return True
+        if self._answer.serving_now(member.serving) is None:
+            return False
+        if not has_same_answer(leader.outgoing.rewrite, member.outgoing.rewrite, self.exchange.taken_back):
+            return False
+        sent, own = leader.outgoing.pooling, member.outgoing.pooling
+        if sent is None or own is None or not may_be_about_a_field(head.status):
+            return True
+        return not differ(sent.document, own.document)
+
+    def _send_alone(self, member: Member) -> None:
+        """Let a member ask for itself; the call is not its any more, nor booked on it."""
+        self._size -= 1
+        if member is self._payer:
+            others = (each for each in self._members if each is not member and each.is_open)
+            self._payer = next(others, None)
+        self._host.alone(member)
 
     def body_received(self, data: bytes) -> None:
         """Keep the bytes as long as somebody may need them, and tell them."""
@@ -247,7 +275,7 @@ class SharedCall:
         self._may_turn = False
         for member in tuple(self._members):
             if member.is_open and member.serving is not Serving.RAW:
-                self._host.alone(member)
+                self._send_alone(member)
 
     def flush(self) -> None:
         """Pass on that the head came alone."""
@@ -259,17 +287,23 @@ class SharedCall:
         """End every caller's answer, each in the form that it asked for."""
         self._is_over = True
         kept = self._kept or []
-        members = tuple(self._members)
         self._close()
-        for member in members:
+        wholes = {
+            member: self._answer.whole(member.serving, member.form, kept)
+            for member in self._members
+            if member.is_open and member.serving is not Serving.RAW
+        }
+        for member, whole in wholes.items():
+            if whole is None:
+                self._send_alone(member)
+        for member in tuple(self._members):
             if not member.is_open:
                 continue
             self._note(member)
-            if member.serving is Serving.RAW:
+            whole = wholes.get(member)
+            if whole is None:
                 member.end()
-                continue
-            whole = self._answer.whole(member.serving, member.form, kept)
-            if isinstance(whole, ProxyError):
+            elif isinstance(whole, ProxyError):
                 member.end(whole)
             else:
                 member.take_whole(*whole)

@@ -1,6 +1,7 @@
 """One caller of a shared call: it reads at its own pace, and leaves without the others noticing.
 
-Owns what this caller has not taken yet, within a bound. One that stays behind by more is let go.
+Owns what this caller has not taken yet, within a bound of its own and one for all callers together. One that
+stays behind by more is let go.
 """
 
 from __future__ import annotations
@@ -16,9 +17,10 @@ from proxy.core.errors import INTERNAL, SLOW_READER, ProxyError
 from proxy.core.exchange import Exchange
 from proxy.http.client import ResponseHandler
 from proxy.http.head import ResponseHead
-from proxy.lanes.coalesce.share_rules import Form, Serving
+from proxy.lanes.coalesce.share_rules import Form, Serving, ShareLimits
 from proxy.lanes.lane import Call, Lane, Outgoing
 
+_BLOCK_BYTES = 64 * 1024
 _log = logging.getLogger("weir")
 
 
@@ -33,6 +35,10 @@ class Company(Protocol):
         """Take note that a member reads again, or not any more."""
         ...
 
+    def may_lag(self, added_bytes: int) -> bool:
+        """Ask for memory for what a member has not taken yet; a negative number gives some back."""
+        ...
+
 
 class Member:
     """A caller's `Call`. After `end`, or `left` for another reason, its reply is told nothing more."""
@@ -42,8 +48,10 @@ class Member:
         "_behind_bytes",
         "_company",
         "_ending",
-        "_own",
+        "_granted_bytes",
         "_may_behind_bytes",
+        "_near_bytes",
+        "_own",
         "exchange",
         "form",
         "has_head",
@@ -65,12 +73,14 @@ class Member:
         form: Form,
         serving: Serving,
         joined_at: float,
-        may_behind_bytes: int,
+        limits: ShareLimits,
     ) -> None:
         self._company = company
         self._behind: deque[bytes] = deque()
         self._behind_bytes = 0
-        self._may_behind_bytes = may_behind_bytes
+        self._granted_bytes = 0
+        self._may_behind_bytes = limits.behind
+        self._near_bytes = limits.near
         self._ending: ProxyError | bool = False
         self._own: Call | None = None
         self.outgoing = outgoing
@@ -134,7 +144,11 @@ class Member:
     def _begin_late(self, head: ResponseHead) -> None:
         self.take_head(head)
         self.catch_up()
-        if self.is_open and not self._behind:
+        if not self.is_open:
+            return
+        if self._behind:
+            self._check_lag()
+        else:
             self.flush()
 
     def take_head(self, head: ResponseHead) -> None:
@@ -153,9 +167,24 @@ class Member:
             return
         self._behind.append(data)
         self._behind_bytes += len(data)
-        if self._behind_bytes > self._may_behind_bytes:
+        self._check_lag()
+
+    def _check_lag(self) -> None:
+        """Let this caller go if it is too far behind, or if all callers together are."""
+        wanted_bytes = self._behind_bytes - self._near_bytes - self._granted_bytes
+        is_allowed = self._behind_bytes <= self._may_behind_bytes
+        if is_allowed and wanted_bytes > 0:
+            blocks_bytes = -(-wanted_bytes // _BLOCK_BYTES) * _BLOCK_BYTES
+            is_allowed = self._company.may_lag(blocks_bytes)
+            self._granted_bytes += blocks_bytes if is_allowed else 0
+        if not is_allowed:
             message = "This caller read the shared answer too slowly to be waited for."
             self._fail(ProxyError(SLOW_READER, message))
+
+    def _give_back(self) -> None:
+        if self._granted_bytes:
+            self._company.may_lag(-self._granted_bytes)
+            self._granted_bytes = 0
 
     def flush(self) -> None:
         """Tell that a head came alone."""
@@ -168,6 +197,8 @@ class Member:
             data = self._behind.popleft()
             self._behind_bytes -= len(data)
             self._tell(self.reply.body_received, data)
+        if not self._behind:
+            self._give_back()
         if not self._behind and self._ending is not False and self.is_open and self.has_head:
             self._end_now()
 
@@ -187,7 +218,9 @@ class Member:
 
     def go_alone(self, direct: Lane, now: float) -> None:
         """Send this caller's own request: what the others get would not do for it."""
-        self.exchange.queue_seconds += now - self.joined_at
+        if not self.is_settled:
+            # Otherwise it has been told its share of the call's times, and the rest counts as an attempt.
+            self.exchange.queue_seconds += now - self.joined_at
         self.is_settled = True
         self._close()
         self.exchange.pooled = Pooled(Strategy.SHARE, 1, ClosedBy.IDLE, is_leader=True)
@@ -235,4 +268,5 @@ class Member:
         self.is_open = False
         self._behind.clear()
         self._behind_bytes = 0
+        self._give_back()
         self._company.left(self)

@@ -19,17 +19,17 @@ import msgspec
 
 from proxy.core.document import Document
 from proxy.core.json_spans import DocumentError
-from proxy.core.json_values import as_number, decode
+from proxy.core.json_values import as_number
 from proxy.dialects.answer_events import tells_events
+from proxy.lanes.coalesce.share_world import looks_around
 from proxy.lanes.lane import Outgoing, Pooling
 from proxy.policy.model import MIB, Sharing
 
 _SHARED = frozenset({"chat", "completions", "responses", "messages"})
 _USAGE_UNASKED = frozenset({"responses", "messages"})
 _SERVER_STATE = ("background", "conversation", "previous_response_id", "container")
+_ENDLESS = float("inf")
 _HARMLESS_OPTIONS = frozenset({"include_usage", "include_obfuscation"})
-_OWN_TOOLS = frozenset({"function", "custom", None})
-"""Tools that the caller runs itself. Whatever else a provider offers looks at a world that changes."""
 
 
 class ShareLimits(msgspec.Struct, frozen=True):
@@ -41,6 +41,8 @@ class ShareLimits(msgspec.Struct, frozen=True):
     whole   the longest answer that is told in events, which is done in one go
     told    the longest stream that is put together
     late    how much of a stream may have come before it is put together for a late joiner, in one go
+    near    how far a caller may stay behind in any case, as far as with a connection of its own
+    lagging what all callers together may be behind beyond that
     """
 
     kept: int = 4 * MIB
@@ -49,6 +51,8 @@ class ShareLimits(msgspec.Struct, frozen=True):
     whole: int = 2 * MIB
     told: int = 32 * MIB
     late: int = MIB // 4
+    near: int = MIB // 16
+    lagging: int = 64 * MIB
 
 
 class Form(msgspec.Struct, frozen=True):
@@ -88,7 +92,7 @@ def may_share(pooling: Pooling) -> bool:
         return False
     if pooling.policy.share is Sharing.ALWAYS:
         return True
-    return _is_deterministic(document) and not _looks_around(document)
+    return _is_deterministic(document) and not looks_around(document, pooling.model)
 
 
 def _is_deterministic(document: Document) -> bool:
@@ -98,15 +102,17 @@ def _is_deterministic(document: Document) -> bool:
     return temperature is not None and as_number(temperature) == 0
 
 
-def _looks_around(document: Document) -> bool:
-    if document.get("web_search_options") not in (None, b"null"):
-        return True
-    tools = document.array("tools") or ()
-    return any(not _is_own(decode(tool)) for tool in tools)
-
-
-def _is_own(tool: object) -> bool:
-    return isinstance(tool, dict) and tool.get("type") in _OWN_TOOLS
+def choices_asked(pooling: Pooling) -> int:
+    """Return how many choices a complete answer to this request has: `n`, for each prompt of a completion."""
+    document, choices = pooling.document, 1
+    number = as_number(document.get("n") or b"1")
+    if number is not None and 1 <= number < _ENDLESS:
+        choices = int(number)
+    if pooling.dialect.name != "completions":
+        return choices
+    prompts = document.array("prompt") or ()
+    # A list of numbers is one prompt.
+    return choices * len(prompts) if prompts and prompts[0][:1] in (b'"', b"[") else choices
 
 
 def form_of(pooling: Pooling, outgoing: Outgoing) -> Form:

@@ -19,6 +19,11 @@ class Waits(Protocol):
         ...
 
 
+def is_waiting(call: Call | None) -> bool:
+    """Tell whether a call waits for others before it is sent."""
+    return isinstance(call, Waits) and call.is_waiting
+
+
 class Carrier(Protocol):
     """A strategy at work. Every request that it was given ends once, whatever happens to the others."""
 

@@ -1,8 +1,9 @@
 """Requests of a burst that share a long prefix find it in the provider's cache instead of paying for it each.
 
 The first leaves at once. Those that come before its answer has begun wait for that, at most `warm_max_wait`
-each, since a provider's cache has nothing of a prefix before. Owns these waits. What is cached and who leads
-is `warm_rules`' arithmetic, what a prefix is `warm_prefix`'s.
+each, since a provider's cache has nothing of a prefix before. The first that has waited in vain leads in its
+place, so that a call that hangs costs one such wait and not one for each request. Owns these waits. What is
+cached and who leads is `warm_rules`' arithmetic, what a prefix is `warm_prefix`'s.
 """
 
 from __future__ import annotations
@@ -107,15 +108,25 @@ class WarmCarrier:
         call.leader = leader
         leader.followers.append(call)
         self._waiting.add(call)
-        call.timer = self._loop.call_later(max(0.0, max_wait_seconds), self._release, call, ClosedBy.MAX_WAIT)
+        call.timer = self._loop.call_later(max(0.0, max_wait_seconds), self._expired, call, leader)
 
-    def _release(self, call: WarmCall, closed_by: ClosedBy, size: int = 1) -> None:
+    def _expired(self, call: WarmCall, leader: WarmCall) -> None:
+        """A request has waited in vain: the first such takes the lead over from a leader that is too slow."""
+        takes_over, leader.is_late = not leader.is_late, True
+        if takes_over:
+            now = self._clock.monotonic()
+            self._warmth.give_up(leader.prefix, leader)
+            self._warmth.learn_pace(leader.kind, now - leader.sent_at)
+            self._warmth.lead(call.prefix, call, now)
+        self._release(call, ClosedBy.MAX_WAIT, leads=takes_over)
+
+    def _release(self, call: WarmCall, closed_by: ClosedBy, leads: bool = False) -> None:
         """Let a request leave that waited."""
         self._forget(call)
         now = self._clock.monotonic()
         call.exchange.queue_seconds += now - call.arrived_at
-        call.note(Pooled(Strategy.WARM, size, closed_by, is_leader=False))
-        self._send(call, now, leads=False)
+        call.note(Pooled(Strategy.WARM, 1, closed_by, is_leader=False))
+        self._send(call, now, leads)
 
     def _forget(self, call: WarmCall) -> None:
         self._waiting.discard(call)
@@ -134,16 +145,12 @@ class WarmCarrier:
         self._warmth.give_up(leader.prefix, leader)
         self._warmth.began(leader.prefix, now + leader.prefix.lifetime_seconds)
         self._warmth.learn_pace(leader.kind, now - leader.sent_at)
-        size = 1 + len(leader.followers)
-        pooled = leader.exchange.pooled
-        is_leader = pooled is None or pooled.is_leader
-        leader.note(Pooled(Strategy.WARM, size, ClosedBy.IDLE, is_leader))
         # The leader's first byte reaches its caller before anybody else's request is sent.
-        self._loop.call_soon(self._release_all, leader, size)
+        self._loop.call_soon(self._release_all, leader)
 
-    def _release_all(self, leader: WarmCall, size: int = 1) -> None:
+    def _release_all(self, leader: WarmCall) -> None:
         for call in tuple(leader.followers):
-            self._release(call, ClosedBy.RETURNED, size)
+            self._release(call, ClosedBy.RETURNED)
 
     def lost(self, leader: WarmCall) -> None:
         """One of those that wait goes first in its place, once; then all leave."""

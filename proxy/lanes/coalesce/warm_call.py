@@ -14,6 +14,7 @@ from proxy.core.errors import INTERNAL, ProxyError
 from proxy.core.exchange import Exchange
 from proxy.http.client import ResponseHandler
 from proxy.http.head import ResponseHead
+from proxy.lanes.coalesce.strategy import is_waiting
 from proxy.lanes.coalesce.warm_prefix import Prefix
 from proxy.lanes.lane import Call, Lane, Outgoing
 
@@ -46,6 +47,7 @@ class WarmCall:
         "arrived_at",
         "exchange",
         "followers",
+        "is_late",
         "is_second",
         "kind",
         "leader",
@@ -81,6 +83,7 @@ class WarmCall:
         self.leader: WarmCall | None = None
         self.followers: list[WarmCall] = []
         self.is_second = False
+        self.is_late = False
         self.timer: asyncio.TimerHandle | None = None
 
     def send(self, direct: Lane, now: float, leads: bool) -> None:
@@ -97,8 +100,8 @@ class WarmCall:
 
     @property
     def is_waiting(self) -> bool:
-        """Whether the request has not left yet."""
-        return self.leader is not None
+        """Whether the request has not left yet, here or further along the chain."""
+        return self.leader is not None or is_waiting(self._call)
 
     def note(self, pooled: Pooled) -> None:
         """Say how the request was carried, unless it is several callers' already."""

@@ -35,15 +35,33 @@ class Load(msgspec.Struct, frozen=True):
 
 
 class Bounds(msgspec.Struct, frozen=True):
-    """What one upstream call may carry, and how long a request may wait for others."""
+    """What one upstream call may carry, and how long a request may wait for others.
+
+    `learnt_items` is how many inputs the upstream has said to take; what closes a call for that alone is
+    closed by the limit, not by the policy.
+    """
 
     max_items: int
     max_tokens: int
     max_bytes: int
     max_wait_seconds: float
+    learnt_items: int = sys.maxsize
+
+    @property
+    def most_items(self) -> int:
+        """How many inputs a call may have."""
+        return min(self.max_items, self.learnt_items)
 
     def hold(self, load: Load) -> bool:
         """Tell whether a call may carry so much."""
+        return load.items <= self.learnt_items and self._would_hold(load)
+
+    def closes(self, load: Load) -> ClosedBy:
+        """Return why a call that may not carry more than this, or not this, leaves."""
+        is_learnt = load.items >= self.learnt_items < self.max_items and self._would_hold(load)
+        return ClosedBy.LIMIT if is_learnt else ClosedBy.FULL
+
+    def _would_hold(self, load: Load) -> bool:
         return (
             load.items <= self.max_items and load.tokens <= self.max_tokens and load.bytes <= self.max_bytes
         )
@@ -57,6 +75,7 @@ class Bounds(msgspec.Struct, frozen=True):
             min(self.max_tokens, other.max_tokens),
             min(self.max_bytes, other.max_bytes),
             min(self.max_wait_seconds, other.max_wait_seconds),
+            min(self.learnt_items, other.learnt_items),
         )
 
 
@@ -104,15 +123,16 @@ class Window(Generic[T]):
         if self.is_draining:
             return (self._alone(member, ClosedBy.SHUTDOWN),)
         if not bounds.hold(load):
-            return (self._alone(member, ClosedBy.FULL),)
+            return (self._alone(member, bounds.closes(load)),)
         if not self.in_flight and not self._waiting:
             return (self._alone(member, ClosedBy.IDLE),)
         batches: tuple[Batch[T], ...] = ()
-        if not self._bounds.tightened(bounds).hold(self._total.plus(load)):
-            batches = self._close(ClosedBy.FULL)
+        both, together = self._bounds.tightened(bounds), self._total.plus(load)
+        if not both.hold(together):
+            batches = self._close(both.closes(together))
         self._add(_Waiting(member, load, bounds, now + bounds.max_wait_seconds))
-        if self._total.items >= self._bounds.max_items:
-            batches += self._close(ClosedBy.FULL)
+        if self._total.items >= self._bounds.most_items:
+            batches += self._close(self._bounds.closes(self._total))
         elif bounds.max_wait_seconds <= 0:
             batches += self._close(ClosedBy.MAX_WAIT)
         return batches

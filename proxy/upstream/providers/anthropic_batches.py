@@ -22,20 +22,31 @@ from proxy.upstream.providers.batch_api import (
     ApiLimits,
     BatchApiError,
     BatchInput,
+    FileRefused,
     RemoteBatch,
     RemoteState,
     Unsupported,
 )
 from proxy.upstream.providers.batch_objects import read_count, read_id, read_text, read_time
 from proxy.upstream.providers.calls import JSON_TYPE, Calls, whole_input
+from proxy.upstream.providers.chat_as_messages import (
+    Untranslatable,
+    as_chat_error,
+    as_completion,
+    as_message,
+    chat_obstacle,
+)
 from proxy.upstream.providers.client import Fields, ProviderClient
 from proxy.upstream.providers.inline_batches import MOST_BYTES, InlineBatches, itself
 
 LIMITS = ApiLimits(jobs=100_000, bytes=MOST_BYTES)
 
-VERSION = "2023-06-01"
-"""The version of the API that is asked for."""
+VERSION = "2026-10-21"
+"""The version of the API that is asked for: one for all requests of a batch, that of `anthropic` 2.14.0."""
 
+CHAT = "/v1/chat/completions"
+
+_PER_REQUEST = ("anthropic-beta", "anthropic-workspace-id", "anthropic-user-profile-id")
 _CUSTOM_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _PAGES = 20
 # Source: Anthropic's page on errors.
@@ -87,7 +98,8 @@ class AnthropicBatches(InlineBatches):
 
     async def create(self, batch: BatchInput, file_id: str | None) -> RemoteBatch:
         """See `BatchApi`."""
-        requests = [_request(line) for line in (await whole_input(batch)).split(b"\n") if line]
+        lines = (await whole_input(batch)).split(b"\n")
+        requests = [_request(line, batch.endpoint) for line in lines if line]
         body = b'{"requests":[%b]}' % b",".join(requests)
         reply = await self.calls.send("POST", self.batches_path, headers=[JSON_TYPE], body=body)
         return _batch(json_object(checked(reply, whole_api=True)))
@@ -128,15 +140,18 @@ class AnthropicBatches(InlineBatches):
         """See `BatchApi`. Asked for by the batch's id: `results_url` could lead anywhere."""
         async for line in self.calls.lines(self.path(batch.id, "/results")):
             if line.strip():
-                yield _translated(line)
+                yield _translated(line, batch)
 
 
 def line_obstacle(endpoint: str, document: Document, header: Callable[[str], str | None]) -> str | None:
     """Return why a request cannot be in a batch of Anthropic's, `None` if it can. Pure."""
-    if header("anthropic-beta"):
-        return "beta features are not batched"
+    own = next((name for name in _PER_REQUEST if header(name)), None)
+    if own is not None:
+        return f"a batch has one {own} for all"
     if (header("anthropic-version") or VERSION) != VERSION:
-        return "another version of the API is asked for"
+        return f"a version of the API other than {VERSION} is asked for"
+    if endpoint == CHAT:
+        return chat_obstacle(document)
     if document.get("speed") not in (None, b"null"):
         return "speed is refused in batches"
     if document.value("max_tokens") == 0:
@@ -144,11 +159,17 @@ def line_obstacle(endpoint: str, document: Document, header: Callable[[str], str
     return None
 
 
-def _request(line: bytes) -> bytes:
+def _request(line: bytes, endpoint: str) -> bytes:
     request = msgspec.json.decode(line, type=_Request)
     if _CUSTOM_ID.fullmatch(request.custom_id) is None:
         raise BatchApiError("a custom_id that Anthropic refuses")
-    return b'{"custom_id":"%b","params":%b}' % (request.custom_id.encode(), bytes(request.body))
+    params = bytes(request.body)
+    if endpoint == CHAT:
+        try:
+            params = as_message(params)
+        except Untranslatable as reason:
+            raise FileRefused("untranslatable", str(reason)) from None
+    return b'{"custom_id":"%b","params":%b}' % (request.custom_id.encode(), params)
 
 
 def _batch(value: Mapping[str, Any]) -> RemoteBatch:
@@ -180,29 +201,34 @@ def _state(value: Mapping[str, Any], figures: Mapping[str, int]) -> RemoteState:
             return RemoteState.RUNNING
 
 
-def _translated(line: bytes) -> bytes:
+def _translated(line: bytes, batch: RemoteBatch) -> bytes:
     """Return a result as a line of OpenAI's shape; what cannot be read stays as it is."""
     try:
         read = msgspec.json.decode(line, type=_Line)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return _translated_slowly(line)
+        return _translated_slowly(line, batch)
     message = None if read.result.message is None else bytes(read.result.message)
-    return _openai_line(read.custom_id, read.result.type, message, read.result.error)
+    return _openai_line(read.custom_id, read.result.type, message, read.result.error, batch)
 
 
-def _translated_slowly(line: bytes) -> bytes:
+def _translated_slowly(line: bytes, batch: RemoteBatch) -> bytes:
     # Half a surrogate pair in an answer is no reason to lose it.
     value = decode(line)
     result = value.get("result") if isinstance(value, dict) else None
     if not isinstance(result, dict) or not isinstance(value.get("custom_id"), str):
         return line
     message = json.dumps(result["message"]).encode() if isinstance(result.get("message"), dict) else None
-    return _openai_line(value["custom_id"], str(result.get("type")), message, result.get("error"))
+    kind = str(result.get("type"))
+    return _openai_line(value["custom_id"], kind, message, result.get("error"), batch)
 
 
-def _openai_line(custom_id: str, kind: str, message: bytes | None, error: object) -> bytes:
+def _openai_line(
+    custom_id: str, kind: str, message: bytes | None, error: object, batch: RemoteBatch
+) -> bytes:
     name = json.dumps(custom_id).encode()
+    is_chat = batch.endpoint == CHAT
     if kind == "succeeded" and message is not None:
+        message = as_completion(message, batch.created or 0.0) if is_chat else message
         return b'{"custom_id":%b,"response":{"status_code":200,"body":%b},"error":null}' % (name, message)
     if kind in _NOT_DONE:
         told = json.dumps(_NOT_DONE[kind]).encode()
@@ -213,5 +239,5 @@ def _openai_line(custom_id: str, kind: str, message: bytes | None, error: object
     return b'{"custom_id":%b,"response":{"status_code":%d,"body":%b},"error":null}' % (
         name,
         status,
-        json.dumps(error).encode(),
+        json.dumps(as_chat_error(error) if is_chat else error).encode(),
     )

@@ -27,8 +27,8 @@ API_VERSION = "2024-10-21"
 FILE_SECONDS = 14 * 86_400
 """How long Azure keeps an input file at least; Weir deletes it as soon as its batch is settled."""
 
-_LOOKS = 6
-_LOOK_SECONDS = 2.0
+_LOOKS = 20
+_LOOK_SECONDS = 0.5
 _DEPLOYMENT = "/deployments/"
 
 

@@ -21,8 +21,8 @@ from proxy.policy.model import HeaderLevel
 # RFC 9651: a string, an integer, a token; `;key=value` parameters.
 _STRING = r'"(?:[ !#-\[\]-~]|\\["\\])*"'
 _INTEGER = r"-?\d{1,15}"
-_PARAMETER = rf"; ?[a-z*][a-z0-9_.*-]*(?:=(?:{_STRING}|{_INTEGER}))?"
 _TOKEN = r"[A-Za-z*][A-Za-z0-9!#$%&'*+.^_`|~:/-]*"
+_PARAMETER = rf"; ?[a-z*][a-z0-9_.*-]*(?:=(?:{_STRING}|{_INTEGER}|{_TOKEN}))?"
 ITEM = re.compile(rf"{_TOKEN}(?:{_PARAMETER})*")
 LIST = re.compile(rf"{ITEM.pattern}(?:, {ITEM.pattern})*")
 TIMINGS = re.compile(r"[a-z_]+;dur=\d+\.\d{3}(?:, [a-z_]+;dur=\d+\.\d{3})*")

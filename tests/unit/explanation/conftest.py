@@ -11,6 +11,7 @@ from proxy.core.clock import ManualClock
 from proxy.core.price import Price, PromptCache, Rates
 from proxy.pipeline import Pipeline, Request
 from proxy.policy.builtin import PLACEHOLDER
+from proxy.policy.lane import LaneCapabilities
 from proxy.policy.load import load
 from proxy.tokens.fixed import FixedCounter
 
@@ -34,12 +35,13 @@ MakePipeline = Callable[..., Pipeline]
 def make_pipeline(tmp_path: Path) -> MakePipeline:
     """Return a function from policy text to a pipeline."""
 
-    def make(policy: str, *, is_priced: bool = True) -> Pipeline:
+    def make(policy: str, *, is_priced: bool = True, is_pooling: bool = False) -> Pipeline:
         file = tmp_path / "policy.yaml"
         file.write_text(policy, encoding="utf-8")
         policies = load([str(file)], {}, PLACEHOLDER)
         prices = RoundPrices() if is_priced else None
-        return Pipeline(policies, FixedCounter(), ManualClock(), prices=prices)
+        lanes = LaneCapabilities(coalesce=is_pooling)
+        return Pipeline(policies, FixedCounter(), ManualClock(), lanes, prices=prices)
 
     return make
 

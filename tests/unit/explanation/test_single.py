@@ -104,3 +104,27 @@ def test_a_refusal_is_all_there_is(make_pipeline: MakePipeline) -> None:
             "param": "max_tokens",
         }
     }
+
+
+POOLED = """
+version: 1
+routes:
+  - name: chat
+    match: {path: /v1/*}
+    urgency: {default: soon}
+    coalesce: {strategies: [share, merge, sample, pace]}
+"""
+
+
+def test_each_strategy_says_what_keeps_it_from_a_request(make_pipeline: MakePipeline) -> None:
+    said = explained(make_pipeline(POOLED, is_pooling=True), b'{"model":"m","temperature":0,"messages":[]}')
+    obstacles = {each["name"]: each["obstacle"] for each in said["strategies"]}
+    assert list(obstacles) == ["share", "merge", "sample", "warm", "pace"]
+    assert obstacles["share"] is None
+    assert obstacles["merge"] == "not embeddings, moderations or completions"
+    assert obstacles["warm"] == "not among the route's strategies"
+    assert obstacles["pace"] == "max_in_flight is not set"
+
+
+def test_on_other_lanes_no_strategy_is_asked(make_pipeline: MakePipeline) -> None:
+    assert explained(make_pipeline(POLICY), QUESTION)["strategies"] == []

@@ -153,6 +153,21 @@ def test_sections_without_effect_are_pointed_out(problems: Problems) -> None:
         "has no effect: the route's requests are all interactive and never made to wait like that"
     ]
     assert warnings(problems, pooled % "") == []
+    assert warnings(problems, pooled % "strategies: []") == [
+        "nothing is carried together: no strategy may be used"
+    ]
+    soon = pooled.replace("interactive", "soon")
+    assert warnings(problems, soon % "strategies: [pace]") == [
+        "has no effect: pace does nothing without max_in_flight"
+    ]
+    assert warnings(problems, soon % "strategies: [pace], max_in_flight: 3") == []
+    assert warnings(problems, soon % "strategies: [merge], max_in_flight: 3") == [
+        "has no effect: strategies leaves pace out"
+    ]
+    assert warnings(problems, soon % "max_wait: 5s") == []
+    assert warnings(problems, soon % "max_wait: 10m") == [
+        "a request may wait 600s for others before it is sent (the default is 20ms)"
+    ]
     deferred = "{name: r, match: {path: /x}, urgency: {default: deferrable}}"
     assert warnings(problems, deferred) == ["nothing is deferred: the route has no batch section"]
     direct = "{name: r, match: {path: /x}, urgency: {default: deferrable}, batch: {upstream_tiers: [direct]}}"

@@ -185,3 +185,11 @@ def test_a_path_that_can_only_be_a_regular_expression_is_told_so(pattern: str) -
     with pytest.raises(ValueError, match="regular expressions are not supported") as raised:
         values.path_pattern(pattern)
     assert not isinstance(raised.value, values.Misspelled)
+
+
+def test_a_wait_without_a_unit_is_taken_for_milliseconds() -> None:
+    assert values.wait_seconds("20ms") == 0.02
+    for text, hint in (("20", "did you mean 20ms?"), ("5 sec", "did you mean 5s?"), ("soon", "")):
+        with pytest.raises(values.Misspelled, match="a duration is a number with a unit") as raised:
+            values.wait_seconds(text)
+        assert raised.value.hint == hint

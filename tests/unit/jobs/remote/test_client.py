@@ -1,15 +1,19 @@
-"""Which URLs are understood, and that scripts are complete."""
+"""Which URLs are understood, that scripts are complete, and how more calls than connections take turns."""
 
 from __future__ import annotations
 
 import asyncio
 import re
+import signal
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from proxy.jobs.redis_store import RedisStore
-from proxy.jobs.remote.client import SCRIPTS
+from proxy.jobs.remote.client import SCRIPTS, RedisClient
+from proxy.jobs.store import StoreUnavailable
+from tests.support.redis_server import running
 
 LUA = Path(__file__).resolve().parents[4] / "proxy" / "jobs" / "lua"
 
@@ -53,3 +57,42 @@ def test_scripts_touch_only_keys_behind_the_prefix() -> None:
                 path,
                 first,
             )
+
+
+def test_more_calls_than_connections_wait_for_their_turn_however_long_it_takes() -> None:
+    async def test(url: str) -> None:
+        client = RedisClient(url, answer_seconds=0.3)
+        await client.open()
+
+        async def slow(client_: Any) -> Any:
+            return await client_.execute_command("BLPOP", "nothing", 0.1)
+
+        assert await asyncio.gather(*(client.call(slow) for _ in range(150))) == 150 * [None]
+        await client.close()
+
+    with running("valkey") as server:
+        asyncio.run(test(server.url))
+
+
+def test_who_waits_for_a_turn_is_told_as_soon_as_the_server_does_not_answer() -> None:
+    async def test(url: str, freeze: Any) -> None:
+        client = RedisClient(url, answer_seconds=0.2)
+        await client.open()
+        freeze()
+        asked = 0
+
+        async def ping(client_: Any) -> Any:
+            nonlocal asked
+            asked += 1
+            return await client_.ping()
+
+        ended = await asyncio.gather(*(client.call(ping) for _ in range(300)), return_exceptions=True)
+        assert all(isinstance(each, StoreUnavailable) for each in ended)
+        assert asked < 100
+        await client.close()
+
+    with running("valkey") as server:
+        try:
+            asyncio.run(test(server.url, lambda: server.signal(signal.SIGSTOP)))
+        finally:
+            server.signal(signal.SIGCONT)

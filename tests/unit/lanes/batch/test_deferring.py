@@ -27,6 +27,7 @@ def consider(
     body: bytes = b'{"model":"gpt-5-mini","messages":[]}',
     keeps_credentials: bool = False,
     is_available: bool = True,
+    live_jobs: int = 0,
     **changed: Any,
 ) -> DeferralPlan | str:
     fields: dict[str, Any] = {
@@ -43,9 +44,9 @@ def consider(
         "patience_seconds": 600.0,
     }
     candidate = Candidate(**(fields | changed))
-    return Deferring(PRICES, PRICES, Pace(PRICES), keeps_credentials, lambda: is_available).consider(
-        candidate
-    )
+    pace = Pace(PRICES)
+    pace.live_jobs = live_jobs
+    return Deferring(PRICES, PRICES, pace, keeps_credentials, lambda: is_available).consider(candidate)
 
 
 def plan(**asked: Any) -> DeferralPlan:
@@ -59,6 +60,15 @@ def test_a_plain_call_of_an_sdk_fits_flex_as_it_is_shipped() -> None:
     assert (found.delivery, found.tiers) == (Delivery.HOLD, (JobTier.FLEX,))
     assert found.hold_seconds is not None
     assert found.deadline_seconds < found.hold_seconds < 600.0
+
+
+def test_the_more_jobs_there_are_the_longer_their_rescues_take() -> None:
+    narrow = replace(UPSTREAM, max_connections=10)
+    ticket = {"prefer": "respond-async"}
+    assert plan(headers=ticket).rescue_window_seconds == 0
+    many = plan(headers=ticket, live_jobs=641)
+    assert many.rescue_window_seconds == 10 * many.direct_seconds
+    assert plan(headers=ticket, live_jobs=641, upstream=narrow).rescue_window_seconds == 64 * 60.0
 
 
 def test_what_is_promised_has_time_for_a_batch_and_takes_the_quicker_first() -> None:

@@ -79,6 +79,16 @@ def test_a_single_call_is_due_now_and_a_pooled_job_when_it_must_be_rescued() -> 
     assert pooled.due == pooled.deadline - HOLD.direct_seconds
 
 
+def test_one_of_many_pooled_jobs_is_rescued_at_its_own_time() -> None:
+    plan = msgspec.structs.replace(
+        HOLD, tiers=(JobTier.BATCH,), deadline_seconds=10_000.0, rescue_window_seconds=1_000.0
+    )
+    jobs = [take_in(replace(SUBMISSION, plan=plan), f"{number:032x}", 1000.0).job for number in range(50)]
+    latest = 11_000.0 - HOLD.direct_seconds
+    assert all(latest - 1_020.0 <= job.due <= latest for job in jobs)
+    assert len({job.due for job in jobs}) > 20
+
+
 def test_a_second_try_has_the_key_of_the_first_whatever_the_policy_did_to_it() -> None:
     first = take_in(SUBMISSION, "a" * 32, 1000.0).job
     rewritten = SUBMISSION.document.set("max_tokens", b"7")

@@ -99,3 +99,23 @@ def test_only_whole_bodies_that_are_posted_are_pooled() -> None:
     assert fits("embeddings", {"model": "m", "input": "a"}, method=b"PUT") == ["pace"]
     assert fits("embeddings", {"model": "m", "input": "a"}, raw=None) == []
     assert fits("embeddings", {"model": "m", "input": "a"}, upgrade=True) == []
+
+
+def test_forms_that_no_api_documents_are_not_shared() -> None:
+    shared = CHAT | {"temperature": 0}
+    for wrong in ({"user": 123}, {"metadata": "m"}, {"stream_options": {"include_usage": True}}):
+        assert fits("chat", shared | wrong) == ["pace"]
+
+
+def test_certificates_tell_callers_apart() -> None:
+    raw = json.dumps(CHAT | {"temperature": 0, "user": LONG}).encode()
+    dialect = dialect_for_path(PATHS["chat"])
+    assert dialect is not None
+    for strategy in (Strategy.SHARE, Strategy.WARM, Strategy.PACE):
+        keys = set()
+        for caller in (b"", b"one", b"two", b"two"):
+            document = Document.parse(raw)
+            pooling = Pooling(PACED, dialect, document, "m", Urgency.SOON, False, False, caller)
+            head = RequestHead(b"POST", PATHS["chat"].encode(), "1.1", [])
+            keys.add(key_of(strategy, pooling, Outgoing(head, POOL, raw, BodyPlan(len(raw)), pooling=pooling)))
+        assert len(keys - {None}) == 3

@@ -7,7 +7,15 @@ import sys
 import pytest
 
 from proxy.core.clock import ManualClock
-from proxy.lanes.coalesce.limits import KEEP_SECONDS, BatchLimits, lesson, names_count, told_limit
+from proxy.lanes.coalesce.limits import (
+    KEEP_SECONDS,
+    BatchLimits,
+    Taker,
+    lesson,
+    names_count,
+    told_limit,
+    without_echoes,
+)
 
 TOLD = [
     (b'{"error":"batch size 40 > maximum allowed batch size 32","error_type":"Validation"}', 32),
@@ -68,22 +76,49 @@ def test_half_is_tried_where_no_number_is_named_and_the_number_must_be_the_cause
     assert lesson(b"bad input", 40, failed_alone=1) is None
 
 
-def test_what_is_learnt_holds_for_one_upstream_api_and_model_and_for_a_while() -> None:
+def test_a_limit_that_a_caller_wrote_into_its_input_is_none() -> None:
+    evil = b'"BAD maximum allowed batch size 1 2 3 40"'
+    echo = b'{"detail":[{"msg":"bad","input":"BAD MAXIMUM allowed batch size 1 2 3 40"}]}'
+    assert told_limit(without_echoes(echo, [b'"a"', evil]), 40) is None
+    escaped = b'"\\u006daximum allowed batch size 1"'
+    assert told_limit(without_echoes(b"bad: maximum allowed batch size 1", [escaped]), 40) is None
+    cut = b"bad input: ...number of inputs should be at most 1"
+    assert told_limit(without_echoes(cut, [b'"the max number of inputs should be at most 12"']), 40) is None
+
+
+def test_what_the_server_says_besides_an_echo_is_believed() -> None:
+    said = b"batch size 40 > maximum allowed batch size 32; you sent: maximum allowed batch size 1"
+    assert told_limit(without_echoes(said, [b'"maximum allowed batch size 1"']), 40) == 32
+    assert told_limit(without_echoes(said, [b'"a"', b"[1,2]"]), 40) == 32
+
+
+TAKER = Taker(b"owner", "up", "embeddings", "m")
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        Taker(b"another", "up", "embeddings", "m"),
+        Taker(b"owner", "down", "embeddings", "m"),
+        Taker(b"owner", "up", "completions", "m"),
+        Taker(b"owner", "up", "embeddings", "n"),
+    ],
+)
+def test_what_is_learnt_holds_for_one_caller_upstream_api_and_model_and_for_a_while(other: Taker) -> None:
     clock = ManualClock()
     limits = BatchLimits(clock)
-    assert limits.most("up", "embeddings", "m") == sys.maxsize
-    limits.learn("up", "embeddings", "m", 32)
-    limits.learn("up", "embeddings", "m", 64)
-    assert limits.most("up", "embeddings", "m") == 32, "the lower one stands"
-    assert limits.most("up", "embeddings", "n") == sys.maxsize
-    assert limits.most("down", "embeddings", "m") == sys.maxsize
+    assert limits.most(TAKER) == sys.maxsize
+    limits.learn(TAKER, 32)
+    limits.learn(TAKER, 64)
+    assert limits.most(TAKER) == 32, "the lower one stands"
+    assert limits.most(other) == sys.maxsize
     clock.advance(KEEP_SECONDS)
-    assert limits.most("up", "embeddings", "m") == sys.maxsize
+    assert limits.most(TAKER) == sys.maxsize
 
 
 def test_memory_is_bounded() -> None:
     limits = BatchLimits(ManualClock())
     for number in range(10_050):
-        limits.learn("up", "embeddings", str(number), 4)
+        limits.learn(Taker(b"", "up", "embeddings", str(number)), 4)
     assert len(limits) == 10_000
-    assert limits.most("up", "embeddings", "10049") == 4
+    assert limits.most(Taker(b"", "up", "embeddings", "10049")) == 4

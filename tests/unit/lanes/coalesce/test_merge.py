@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from proxy.core.decision import ClosedBy
-from proxy.lanes.coalesce import merge_undo
+from proxy.lanes.coalesce import merge_stream, merge_undo
 from proxy.policy.model import CoalescePolicy
 from tests.support.carried import Carrying, Sent, carrying, run, until
 from tests.support.lane_kinds import KINDS, POOLED, answer, events, serve, vector
@@ -418,7 +418,8 @@ def test_an_answer_that_cannot_be_cut_up_is_asked_for_singly_once(spoil: Callabl
 
 
 @pytest.mark.parametrize(
-    "status", [b"429 Too Many Requests", b"500 Oops", b"401 Unauthorized", b"404 Not Found"]
+    "status",
+    [b"429 Too Many Requests", b"503 Busy", b"502 Bad Gateway", b"401 Unauthorized", b"404 Not Found"],
 )
 def test_an_error_that_no_input_causes_is_everybodys_once_and_nothing_is_sent_again(status: bytes) -> None:
     raw = b'{"error":{"message":"slow down"}}'
@@ -454,26 +455,220 @@ def test_a_break_in_the_middle_of_a_merged_answer_is_everybodys_failure_once() -
     run(test())
 
 
-def test_events_that_are_nobodys_fail_everybody_and_the_upstream_is_not_asked_so_again() -> None:
+def test_one_input_that_makes_the_server_fail_fails_nobody_else() -> None:
+    def poisoned(call: Call) -> None:
+        if b"POISON" in call.body:
+            count = call.body.count(b",")
+            raw = json.dumps({"error": {"message": f"failed on POISON ({count})"}}).encode()
+            call.json(raw, b"500 Internal Server Error")
+        else:
+            serve(call)
+
+    async def test() -> None:
+        held = Held(poisoned)
+        async with carrying(EMBED, held) as on:
+            sent = await burst(on, held, *(embed(text) for text in ("b", "POISON", "c")))
+            assert [one.status for one in sent] == [200, 500, 200]
+            assert sent[1].json["error"]["message"] == "failed on POISON (1)", "the error of its own call"
+            later = [on.carry(embed(text)) for text in "defg"]
+            await on.over()
+            assert max(sizes(later)) == 3, "a server that fails once is no reason to merge less"
+
+    run(test())
+
+
+def test_what_one_caller_makes_an_upstream_say_slows_nobody_else() -> None:
+    def said(call: Call) -> None:
+        inputs = json.loads(call.body)["input"]
+        if isinstance(inputs, list) and len(inputs) > 2:
+            refuse(call, "Payload Too Large", b"413 Payload Too Large")
+        else:
+            serve(call)
+
+    async def test() -> None:
+        held = Held(said)
+        async with carrying(EMBED, held) as on:
+            await burst(on, held, *(embed(text) for text in "bcde"))
+            mine = [on.carry(embed(text)) for text in "bcde"]
+            others = [on.carry(embed(text), headers=[("Authorization", "Bearer o")]) for text in "bc"]
+            await on.over()
+            assert max(sizes(mine)) == 2
+            closed = {one.exchange.pooled.closed_by for one in mine if one.exchange.pooled is not None}
+            assert ClosedBy.LIMIT in closed
+            assert {one.status for one in others} == {200}
+            taught = on.lane._stages[1].carrier.limits  # type: ignore[attr-defined]
+            assert len(taught) == 1
+
+    run(test())
+
+
+def test_a_resend_of_the_whole_call_is_counted_once() -> None:
+    def busy_once(call: Call) -> None:
+        if call.number == 1:
+            call.json(b"{}", b"429 Too Many Requests", b"Retry-After: 0\r\n")
+        else:
+            serve(call)
+
+    async def test() -> None:
+        held = Held(busy_once)
+        async with carrying(EMBED, held, retries=1, retry_statuses=(429,)) as on:
+            sent = await burst(on, held, *(embed(text) for text in "bcd"))
+            assert {one.status for one in sent} == {200}
+            assert sum(one.exchange.retries for one in sent) == 1
+
+    run(test())
+
+
+# --- streams that do not go on as they should ---------------------------------------------------------------
+
+
+def prompt(text: str) -> bytes:
+    return EVENTS.body.replace(b'"a"', json.dumps(text).encode())
+
+
+def said(index: int, text: str, finish: str | None = None) -> bytes:
+    choice = {"index": index, "text": text, "finish_reason": finish}
+    return b"data: " + json.dumps({"id": "c", "choices": [choice]}).encode() + b"\n\n"
+
+
+def merged(*pieces: bytes) -> Script:
+    """Stream these pieces as the answer to a merged call; serve all others."""
+
     def script(call: Call) -> None:
         if not isinstance(json.loads(call.body)["prompt"], list):
             serve(call)
             return
         call.stream_head()
-        call.chunk(b'data: {"choices":[{"index":9,"text":"x"}]}\n\n')
-        call.wait_for_close(2.0)
+        for piece in pieces:
+            call.chunk(piece)
+        call.end_chunks()
+
+    return script
+
+
+ERROR = b'data: {"error":{"message":"prompt b is flagged","code":400}}\n\n'
+DONE = b"data: [DONE]\n\n"
+
+
+@pytest.mark.parametrize("tail", [DONE, b""])
+def test_a_caller_whose_answer_a_stream_leaves_out_is_sent_singly(tail: bytes) -> None:
+    async def test() -> None:
+        held = Held(merged(said(0, "to b", "stop"), tail or b": the end\n\n"))
+        async with carrying(EVENTS, held) as on:
+            sent = await burst(on, held, prompt("b"), prompt("c"))
+            assert b'"to b"' in sent[0].body
+            assert b'"to c"' in sent[1].body
+            assert sent[1].body.endswith(DONE)
+            assert len(on.upstream.calls) == 3
+            pooled = [one.exchange.pooled for one in sent]
+            assert [(each.size, each.is_leader) for each in pooled if each] == [(1, True), (1, True)]
+            assert [one.exchange.retries for one in sent] == [0, 1]
+            later = [on.carry(prompt(text)) for text in "def"]
+            await on.over()
+            assert set(sizes(later)) <= {0, 1}, "this upstream is not asked so again"
+
+    run(test())
+
+
+def test_a_caller_who_has_half_of_what_a_stream_leaves_out_is_told_so() -> None:
+    both = json.dumps({"model": "gpt-3.5-turbo-instruct", "prompt": ["b", "c"], "stream": True})
+
+    async def test() -> None:
+        held = Held(merged(said(0, "to b", "stop") + said(2, "to d", "stop"), DONE))
+        async with carrying(EVENTS, held) as on:
+            sent = await burst(on, held, both.encode(), prompt("d"))
+            assert sent[0].reply.error is not None
+            assert sent[0].reply.error.kind.code == "upstream_protocol_error"
+            assert sent[1].body.endswith(DONE)
+
+    run(test())
+
+
+def test_an_error_event_before_any_content_sends_each_singly_and_tells_nobody_anothers_text() -> None:
+    async def test() -> None:
+        held = Held(merged(ERROR))
+        async with carrying(EVENTS, held) as on:
+            sent = await burst(on, held, prompt("b"), prompt("c"), prompt("d"))
+            for one, text in zip(sent, "bcd", strict=True):
+                assert f'"to {text}"'.encode() in one.body
+                assert b"flagged" not in one.body
+                assert one.body.endswith(DONE)
+                assert one.reply.events.count("head") == 1
+            assert len(on.upstream.calls) == 5
+
+    run(test())
+
+
+def test_an_error_event_later_ends_each_in_the_way_that_is_left_for_it() -> None:
+    async def test() -> None:
+        held = Held(merged(said(0, "whole", "stop") + said(1, "half"), ERROR))
+        async with carrying(EVENTS, held) as on:
+            done, half, unheard = await burst(on, held, prompt("b"), prompt("c"), prompt("d"))
+            assert b"whole" in done.body
+            assert done.reply.events[-1] == "ended"
+            assert half.reply.error is not None
+            assert half.reply.error.kind.code == "upstream_closed"
+            assert b'"to d"' in unheard.body
+            assert all(b"flagged" not in one.body for one in (done, half, unheard))
+
+    run(test())
+
+
+def test_an_error_event_about_all_is_told_to_all_and_nothing_is_sent_again() -> None:
+    busy = b'data: {"error":{"message":"slow down","code":429}}\n\n'
+
+    async def test() -> None:
+        held = Held(merged(busy))
+        async with carrying(EVENTS, held) as on:
+            sent = await burst(on, held, prompt("b"), prompt("c"))
+            assert [one.body for one in sent] == [busy, busy]
+            assert len(on.upstream.calls) == 2
+
+    run(test())
+
+
+@pytest.mark.parametrize("odd", [said(9, "x"), b"data: half a te\n\n", b"\x1f\x8b\n\n" + b"data: zip\n\n"])
+def test_events_that_are_nobodys_send_each_singly_and_the_upstream_is_not_asked_so_again(odd: bytes) -> None:
+    async def test() -> None:
+        held = Held(merged(odd))
+        async with carrying(EVENTS, held) as on:
+            sent = await burst(on, held, prompt("b"), prompt("c"))
+            for one, text in zip(sent, "bc", strict=True):
+                assert f'"to {text}"'.encode() in one.body
+                assert b'"x"' not in one.body
+            later = [on.carry() for _ in range(3)]
+            await on.over()
+            assert {one.status for one in later} == {200}
+            assert set(sizes(later)) <= {0, 1}
+
+    run(test())
+
+
+def test_a_caller_hears_of_a_stream_that_says_nothing_of_its_own_for_long() -> None:
+    begun, go = threading.Event(), threading.Event()
+
+    def script(call: Call) -> None:
+        call.stream_head()
+        call.chunk(b": wait\n\n")
+        begun.set()
+        assert go.wait(5)
+        for event in events(json.loads(call.body)):
+            call.chunk(event)
+        call.end_chunks()
 
     async def test() -> None:
         held = Held(script)
         async with carrying(EVENTS, held) as on:
-            sent = await burst(on, held, EVENTS.body, EVENTS.body)
-            for one in sent:
-                assert one.reply.error is not None
-                assert one.reply.error.kind.code == "upstream_protocol_error"
-                assert b"x" not in one.body
-            later = [on.carry(), on.carry(), on.carry()]
+            on.carry()
+            await until(lambda: bool(on.upstream.calls))
+            sent = [on.carry(prompt(text)) for text in "bc"]
+            held.open()
+            await until(begun.is_set)
+            assert sent[0].reply.events == []
+            await until(lambda: sent[0].body == b": wait\n\n", merge_stream.HOLD_SECONDS + 2.0)
+            go.set()
             await on.over()
-            assert {one.status for one in later} == {200}
+            assert b'"to c"' in sent[1].body
 
     run(test())
 

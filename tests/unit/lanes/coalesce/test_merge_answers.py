@@ -108,6 +108,19 @@ def test_choices_go_to_the_prompt_that_they_belong_to() -> None:
     assert second["usage"] == {"prompt_tokens": 5, "completion_tokens": 16, "total_tokens": 21}
 
 
+def test_what_azure_says_of_each_prompt_is_its_callers_alone() -> None:
+    choices = [{"text": "t", "index": index} for index in range(3)]
+    found = [
+        {"prompt_index": place, "content_filter_results": {"who": who}} for place, who in enumerate("abc")
+    ]
+    whole = {"id": "c", "choices": choices, "prompt_filter_results": found[::-1]}
+    first, second = split(json.dumps(whole).encode(), mould("completions", [1, 2]))
+    assert first["prompt_filter_results"] == [found[0]]
+    assert second["prompt_filter_results"] == [found[2] | {"prompt_index": 1}, found[1] | {"prompt_index": 0}]
+    odd = whole | {"prompt_filter_results": [{"prompt_index": 3}]}
+    assert split_answer(json.dumps(odd).encode(), mould("completions", [1, 2])) is None
+
+
 vectors = st.lists(st.floats(width=32, allow_nan=False, allow_infinity=False), min_size=1, max_size=4)
 
 

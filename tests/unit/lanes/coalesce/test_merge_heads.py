@@ -69,3 +69,12 @@ def test_an_answer_has_what_is_about_the_service_and_an_id_of_its_own() -> None:
         b"content-length": b"12",
     }
     assert b"content-length" not in own_response_head(upstream, "abc1", None).fields
+
+
+def test_an_error_or_redirection_keeps_what_it_cannot_be_read_without() -> None:
+    names = {"location": "/v2", "content-encoding": "gzip", "set-cookie": "a=1", "content-type": "text/plain"}
+    headers = [(n.encode(), n.encode(), v.encode()) for n, v in names.items()]
+    kept = {b"location", b"content-encoding", b"content-type", b"x-request-id", b"content-length"}
+    for status in (307, 429):
+        assert own_response_head(ResponseHead(status, b"", list(headers)), "id", 3).fields.keys() == kept
+    assert b"location" not in own_response_head(ResponseHead(200, b"", list(headers)), "id", 3).fields

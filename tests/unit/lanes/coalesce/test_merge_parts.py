@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.core.document import Document
-from proxy.lanes.coalesce.merge_parts import Part, merged_body, part_of
+from proxy.lanes.coalesce.merge_parts import Part, merged_body, most_choice_tokens, part_of
 
 
 def part(dialect: str, body: bytes) -> Part | None:
@@ -92,3 +92,24 @@ def test_a_merged_body_holds_all_texts_in_order(inputs: list[str | list[str]]) -
     merged = json.loads(merged_body("embeddings", documents[0], parts))
     flat = [text for value in inputs for text in ([value] if isinstance(value, str) else value)]
     assert merged == {"model": "m", "input": flat}
+
+
+def test_what_is_no_text_goes_alone() -> None:
+    assert part("embeddings", b'{"model":"m","input":"\xff"}') is None
+    assert part("embeddings", b'{"model":"m","input":["a","\xc3"]}') is None
+    assert part("embeddings", '{"model":"m","input":"ä"}'.encode()) == Part(('"ä"'.encode(),), True)
+
+
+@pytest.mark.parametrize(
+    ("fields", "most"),
+    [
+        ({"max_tokens": 12}, 12),
+        ({"max_tokens": 12, "best_of": 1}, 12),
+        ({"max_tokens": 12, "best_of": 2}, None),
+        ({"max_tokens": 0}, None),
+        ({"max_tokens": "12"}, None),
+        ({}, None),
+    ],
+)
+def test_reads_how_long_a_choice_may_be(fields: dict[str, object], most: int | None) -> None:
+    assert most_choice_tokens(Document.parse(json.dumps(fields).encode())) == most

@@ -32,6 +32,27 @@ def test_the_largest_remainder_gets_what_rounding_left_and_the_first_of_equal_on
     assert divide(5, [6, 3, 1]) == [3, 2, 0]
 
 
+def test_no_part_is_larger_than_it_may_be_where_there_is_room() -> None:
+    assert divide(24, [13, 11], [12, 12]) == [12, 12]
+    assert divide(20, [18, 1, 1], [12, 12, 4]) == [12, 6, 2]
+    assert divide(30, [2, 1], [12, 12]) == [20, 10], "what cannot be true is not made so"
+
+
+@given(st.lists(st.tuples(st.integers(0, 500), st.integers(0, 50)), min_size=1, max_size=20), st.data())
+def test_parts_with_bounds_add_up_and_keep_them(of: list[tuple[int, int]], data: st.DataObject) -> None:
+    most = [bound for _, bound in of]
+    whole = data.draw(st.integers(0, sum(most)))
+    parts = divide(whole, [weight for weight, _ in of], most)
+    assert sum(parts) == whole
+    assert all(0 <= part <= bound for part, bound in zip(parts, most, strict=True))
+
+
+def test_an_amount_beyond_all_bounds_stays_json() -> None:
+    parts = divide_usage(b'{"prompt_tokens":12,"cost":1e308}', [9, 3], [0, 0])
+    assert b"nfinity" not in b"".join(parts)
+    assert [json.loads(part)["cost"] for part in parts] == [7.5e307, 2.5e307]
+
+
 def divided(usage: dict[str, Any], inputs: list[int], outputs: list[int]) -> list[Any]:
     return [json.loads(part) for part in divide_usage(json.dumps(usage).encode(), inputs, outputs)]
 

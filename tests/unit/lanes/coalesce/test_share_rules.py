@@ -16,7 +16,7 @@ from proxy.dialects.dialect import Dialect
 from proxy.dialects.embeddings import EMBEDDINGS
 from proxy.dialects.messages import MESSAGES
 from proxy.dialects.responses import RESPONSES
-from proxy.lanes.coalesce.share_rules import Form, Serving, form_of, may_share, serving
+from proxy.lanes.coalesce.share_rules import Form, Serving, choices_asked, form_of, may_share, serving
 from proxy.lanes.lane import Outgoing, Pooling
 from proxy.policy.model import CoalescePolicy, Sharing
 from proxy.upstream.pool import Pool
@@ -61,6 +61,8 @@ def test_what_is_deterministic_is_shared(connections: Pool, fields: str, dialect
         '"temperature":0,"tools":[{"type":"web_search"}]',
         '"temperature":0,"tools":[7]',
         '"temperature":0,"web_search_options":{}',
+        '"temperature":0,"plugins":[{"id":"web"}]',
+        '"temperature":0,"mcp_servers":[{"type":"url","url":"https://example.com/mcp"}]',
     ],
 )
 def test_what_is_not_is_not(connections: Pool, fields: str) -> None:
@@ -86,6 +88,29 @@ def test_what_changes_what_the_provider_keeps_is_never_shared(
 def test_a_policy_may_share_everything(connections: Pool) -> None:
     assert may_share(planned(connections, "", policy=ALWAYS)[0])
     assert not may_share(planned(connections, "", EMBEDDINGS, policy=ALWAYS)[0])
+
+
+@pytest.mark.parametrize(
+    ("fields", "dialect", "choices"),
+    [
+        ("", CHAT, 1),
+        ('"n":3', CHAT, 3),
+        ('"n":null', CHAT, 1),
+        ('"n":0', CHAT, 1),
+        ('"n":"many"', CHAT, 1),
+        ('"n":1e999', CHAT, 1),
+        ('"n":2,"prompt":"a"', COMPLETIONS, 2),
+        ('"n":2,"prompt":["a","b","c"]', COMPLETIONS, 6),
+        ('"prompt":[1,2,3]', COMPLETIONS, 1),
+        ('"prompt":[[1,2],[3]]', COMPLETIONS, 2),
+        ('"prompt":[]', COMPLETIONS, 1),
+        ('"input":["a","b"]', RESPONSES, 1),
+    ],
+)
+def test_so_many_choices_make_a_whole_answer(
+    connections: Pool, fields: str, dialect: Dialect, choices: int
+) -> None:
+    assert choices_asked(planned(connections, fields, dialect)[0]) == choices
 
 
 def form(connections: Pool, fields: str, dialect: Dialect = CHAT) -> Form:

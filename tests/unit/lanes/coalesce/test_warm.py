@@ -97,8 +97,8 @@ def test_the_first_leaves_at_once_and_the_others_at_its_answer(bench: Bench) -> 
     assert [exchange.queue_seconds for exchange in bench.exchanges] == [0, 0.5, 0.5, 0.5, 0.5]
     pooled = [exchange.pooled for exchange in bench.exchanges]
     assert [(each.size, each.closed_by, each.is_leader) for each in pooled if each is not None] == [
-        (5, ClosedBy.IDLE, True),
-        *[(5, ClosedBy.RETURNED, False)] * 4,
+        (1, ClosedBy.IDLE, True),
+        *[(1, ClosedBy.RETURNED, False)] * 4,
     ]
     assert {each.strategy for each in pooled if each is not None} == {Strategy.WARM}
 
@@ -155,6 +155,34 @@ def test_nobody_waits_longer_than_allowed(bench: Bench) -> None:
     bench.direct.calls[0].head(json_head())
     bench.turn()
     assert bench.sent == 3
+
+
+def test_a_leader_that_hangs_costs_one_wait_and_not_one_for_each_request(bench: Bench) -> None:
+    policy = CoalescePolicy(warm_max_wait_seconds=0.02)
+    bench.burst(1)
+    bench.direct.calls[0].answer(json_head(), b"{}")
+    bench.clock.advance(301)
+    for number in range(3):
+        bench.carry(body(number), policy=policy)
+    bench.turn(0.05)
+    assert (bench.sent, bench.carrier.waiting) == (4, 0)
+    bench.direct.calls[2].answer(json_head(), b"{}")
+    for number in range(3):
+        bench.carry(body(f"later {number}"), policy=policy)
+    assert (bench.sent, bench.carrier.waiting) == (7, 0), "the one that took over has warmed the prefix"
+    assert bench.exchanges[2].pooled is not None
+    assert bench.exchanges[2].pooled.closed_by is ClosedBy.MAX_WAIT
+
+
+def test_leaders_that_hang_one_after_another_are_waited_for_no_more(bench: Bench) -> None:
+    policy = CoalescePolicy(warm_max_wait_seconds=0.02)
+    bench.carry(body("hangs"), policy=policy)
+    bench.clock.advance(5)
+    bench.carry(body("waits"), policy=policy)
+    bench.turn(0.05)
+    assert bench.sent == 2
+    bench.carry(body("waits no more"), policy=policy)
+    assert (bench.sent, bench.carrier.waiting) == (3, 0)
 
 
 def test_nobody_waits_for_what_has_taken_too_long_before(bench: Bench) -> None:

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from proxy.core.decision import ClosedBy
 from proxy.lanes.coalesce.window import Batch, Bounds, Load, Window
 
 WIDE = Bounds(max_items=100, max_tokens=10_000, max_bytes=10_000, max_wait_seconds=0.02)
@@ -125,6 +126,20 @@ events = st.lists(
     ),
     max_size=60,
 )
+
+
+def test_what_the_upstream_has_taught_closes_as_the_limit_and_not_as_full() -> None:
+    taught = Bounds(4, 1000, 1000, 1.0, learnt_items=2)
+    one = Load(1, 1, 1)
+    window: Window[str] = Window()
+    window.arrive("first", one, taught, 0.0)
+    window.arrive("a", one, taught, 0.0)
+    assert window.arrive("b", one, taught, 0.0) == (Batch(("a", "b"), ClosedBy.LIMIT),)
+    assert window.arrive("c", Load(3, 1, 1), taught, 0.0) == (Batch(("c",), ClosedBy.LIMIT),)
+    assert window.arrive("d", Load(5, 1, 1), taught, 0.0) == (Batch(("d",), ClosedBy.FULL),)
+    assert window.arrive("e", Load(1, 1, 1001), taught, 0.0) == (Batch(("e",), ClosedBy.FULL),)
+    window.arrive("f", one, taught, 0.0)
+    assert window.arrive("g", Load(2, 1, 1), taught, 0.0)[0] == Batch(("f",), ClosedBy.LIMIT)
 
 
 @given(events)

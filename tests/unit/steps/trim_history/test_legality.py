@@ -139,7 +139,7 @@ def test_the_upstream_takes_what_is_left(dialect: str, data: st.DataObject, conf
 @pytest.mark.parametrize("length", [1, LONG], ids=["to the budget", "in blocks"])
 def test_the_upstream_takes_what_is_left_of_hundreds(dialect: str, length: int) -> None:
     trimmed = 0
-    for seed in range(500):
+    for seed in range(200):
         chance = Random(seed)
         body = conversation(dialect, chance, length)
         config = Config(
@@ -149,4 +149,4 @@ def test_the_upstream_takes_what_is_left_of_hundreds(dialect: str, length: int) 
         )
         check(dialect, body, config)
         trimmed += size(dialect, Document.parse(body)) > (config.budget or 0)
-    assert trimmed > 150, "many of them are too long"
+    assert trimmed > 60, "many of them are too long"
