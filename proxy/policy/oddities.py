@@ -154,9 +154,7 @@ def _report_steps(route: Route, mark: Mark, path: str, findings: FindingList) ->
                 findings.warn(mark, f"{path}.steps", problem)
 
 
-def _report_pool(
-    pool: CoalescePolicy, is_urgent: bool, mark: Mark, path: str, findings: FindingList
-) -> None:
+def _report_pool(pool: CoalescePolicy, is_urgent: bool, mark: Mark, path: str, findings: FindingList) -> None:
     strategies = frozenset(pool.strategies)
     if not strategies:
         findings.warn(mark, f"{path}.strategies", "nothing is carried together: no strategy may be used")

@@ -17,7 +17,7 @@ import msgspec
 
 from proxy.core.clock import Clock
 from proxy.core.json_values import decode
-from proxy.lanes.lane import Outgoing
+from proxy.http.head import RequestHead
 from proxy.upstream.request_head import CREDENTIAL_HEADERS
 
 KEEP_SECONDS = 3600.0
@@ -99,14 +99,12 @@ class Taker(msgspec.Struct, frozen=True):
     model: str
 
 
-def taker_of(outgoing: Outgoing, dialect: str, model: str) -> Taker:
-    """Return who takes so many inputs where a request goes; the credentials themselves are not kept."""
-    digest = blake2b(digest_size=_OWNER_BYTES)
-    for name, _, value in sorted(each for each in outgoing.head.headers if each[0] in CREDENTIAL_HEADERS):
+def owner_of(head: RequestHead, caller: bytes) -> bytes:
+    """Return a digest of a request's credentials, which are not kept; `caller` is `Pooling`'s."""
+    digest = blake2b(caller, digest_size=_OWNER_BYTES)
+    for name, _, value in sorted(header for header in head.headers if header[0] in CREDENTIAL_HEADERS):
         digest.update(b"%b:%d:%b" % (name, len(value), value))
-    if outgoing.pooling is not None:
-        digest.update(outgoing.pooling.caller)
-    return Taker(digest.digest(), outgoing.pool.target.name, dialect, model)
+    return digest.digest()
 
 
 class BatchLimits:

@@ -15,11 +15,12 @@ from proxy.core.decision import ClosedBy, Pooled, Strategy
 from proxy.core.exchange import Exchange
 from proxy.http.client import ResponseHandler
 from proxy.lanes.coalesce.alarm import Alarm
-from proxy.lanes.coalesce.limits import BatchLimits, taker_of
+from proxy.lanes.coalesce.limits import BatchLimits
 from proxy.lanes.coalesce.member import Alone, Member
 from proxy.lanes.coalesce.merge_answers import Weigh
 from proxy.lanes.coalesce.merge_call import MergedCall, Merging
 from proxy.lanes.coalesce.merge_parts import Part, part_of
+from proxy.lanes.coalesce.taker import taker_of
 from proxy.lanes.coalesce.window import Batch, Bounds, Load, Window
 from proxy.lanes.lane import Call, Lane, Outgoing, Pooling
 from proxy.steps.step import TokenCounting

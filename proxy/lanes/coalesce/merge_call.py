@@ -25,7 +25,7 @@ from proxy.core.clock import Clock
 from proxy.core.errors import INTERNAL, ProxyError
 from proxy.core.exchange import Exchange
 from proxy.http.head import ResponseHead
-from proxy.lanes.coalesce.limits import BatchLimits, taker_of, without_echoes
+from proxy.lanes.coalesce.limits import BatchLimits, without_echoes
 from proxy.lanes.coalesce.member import Member
 from proxy.lanes.coalesce.merge_answers import Mould, Weigh, split_answer
 from proxy.lanes.coalesce.merge_events import Dealer
@@ -34,6 +34,7 @@ from proxy.lanes.coalesce.merge_parts import Part, merged_body, most_choice_toke
 from proxy.lanes.coalesce.merge_stream import MergedStream
 from proxy.lanes.coalesce.merge_undo import Undo
 from proxy.lanes.coalesce.paced import hand_over, pooling_for_call
+from proxy.lanes.coalesce.taker import taker_of
 from proxy.lanes.lane import Call, Lane, Outgoing
 from proxy.upstream.request_head import BodyPlan
 

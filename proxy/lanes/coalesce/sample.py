@@ -12,10 +12,11 @@ from proxy.core.clock import Clock
 from proxy.core.decision import ClosedBy, Pooled, Strategy
 from proxy.core.exchange import Exchange
 from proxy.http.client import ResponseHandler
-from proxy.lanes.coalesce.limits import BatchLimits, taker_of
+from proxy.lanes.coalesce.limits import BatchLimits
 from proxy.lanes.coalesce.member import Alone, Member
 from proxy.lanes.coalesce.sample_call import SampledCall
 from proxy.lanes.coalesce.sample_choices import MOST_CHOICES
+from proxy.lanes.coalesce.taker import taker_of
 from proxy.lanes.coalesce.window import Batch, Bounds, Load, Window
 from proxy.lanes.lane import Call, Lane, Outgoing, Pooling
 from proxy.policy.model import CoalescePolicy

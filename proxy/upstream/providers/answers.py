@@ -57,6 +57,8 @@ def error_of(body: bytes) -> tuple[str | None, str]:
     """Return code (or type, lower-case) and message of an error body; `None` for a body of another shape."""
     value = decode(body)
     error = value.get("error") if isinstance(value, dict) else None
+    if error is None and isinstance(value, dict) and isinstance(value.get("message"), str):
+        error = value  # Mistral's errors have no envelope
     if isinstance(error, str):
         return None, error[:_LONGEST_MESSAGE]
     if not isinstance(error, dict):

@@ -23,6 +23,7 @@ from proxy.upstream.providers.batch_api import (
     BatchApiError,
     BatchInput,
     FileRefused,
+    LineProblem,
     RemoteBatch,
     RemoteState,
     Unsupported,
@@ -99,7 +100,7 @@ class AnthropicBatches(InlineBatches):
     async def create(self, batch: BatchInput, file_id: str | None) -> RemoteBatch:
         """See `BatchApi`."""
         lines = (await whole_input(batch)).split(b"\n")
-        requests = [_request(line, batch.endpoint) for line in lines if line]
+        requests = [_request(line, number, batch.endpoint) for number, line in enumerate(lines, 1) if line]
         body = b'{"requests":[%b]}' % b",".join(requests)
         reply = await self.calls.send("POST", self.batches_path, headers=[JSON_TYPE], body=body)
         return _batch(json_object(checked(reply, whole_api=True)))
@@ -159,7 +160,7 @@ def line_obstacle(endpoint: str, document: Document, header: Callable[[str], str
     return None
 
 
-def _request(line: bytes, endpoint: str) -> bytes:
+def _request(line: bytes, number: int, endpoint: str) -> bytes:
     request = msgspec.json.decode(line, type=_Request)
     if _CUSTOM_ID.fullmatch(request.custom_id) is None:
         raise BatchApiError("a custom_id that Anthropic refuses")
@@ -168,7 +169,8 @@ def _request(line: bytes, endpoint: str) -> bytes:
         try:
             params = as_message(params)
         except Untranslatable as reason:
-            raise FileRefused("untranslatable", str(reason)) from None
+            problem = LineProblem("untranslatable", str(reason), number)
+            raise FileRefused(problem.code, problem.message, (problem,)) from None
     return b'{"custom_id":"%b","params":%b}' % (request.custom_id.encode(), params)
 
 

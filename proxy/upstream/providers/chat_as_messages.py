@@ -28,8 +28,8 @@ _TRANSLATED = frozenset(
 # What says no more than leaving it out.
 _IDLE: Mapping[str, tuple[Any, ...]] = {
     "n": (1,),
-    "presence_penalty": (0,),
-    "frequency_penalty": (0,),
+    "presence_penalty": (0, 0.0),
+    "frequency_penalty": (0, 0.0),
     "logprobs": (False,),
     "store": (False,),
     "response_format": ({"type": "text"},),
@@ -71,10 +71,8 @@ def as_message(body: bytes) -> bytes:
         if value is None or name in _WEIRS or name in _TRANSLATED:
             continue
         if not any(value == idle and type(value) is type(idle) for idle in _IDLE.get(name, ())):
-            shown = (
-                name if name.isascii() and name.isidentifier() and len(name) <= _LONGEST_NAME else "a field"
-            )
-            raise Untranslatable(f"{shown} has no equal in messages")
+            is_plain = name.isascii() and name.isidentifier() and len(name) <= _LONGEST_NAME
+            raise Untranslatable(f"{name if is_plain else 'a field'} has no equal in messages")
     system, turns = _conversation(chat.get("messages"))
     message: dict[str, Any] = {"model": chat.get("model"), "max_tokens": _cap(chat)}
     if system:
@@ -93,11 +91,13 @@ def as_message(body: bytes) -> bytes:
 
 
 def _cap(chat: Json) -> int:
-    caps = {chat.get(name) for name in ("max_tokens", "max_completion_tokens")} - {None}
-    cap = caps.pop() if len(caps) == 1 else None
-    if isinstance(cap, bool) or not isinstance(cap, int) or cap < 1:
+    given = [chat.get(name) for name in ("max_tokens", "max_completion_tokens")]
+    caps = [cap for cap in given if cap is not None]
+    if not caps or any(isinstance(cap, bool) or not isinstance(cap, int) or cap < 1 for cap in caps):
         raise Untranslatable("messages need a max_tokens")
-    return cap
+    if len(set(caps)) > 1:
+        raise Untranslatable("there are two caps")
+    return int(caps[0])
 
 
 def _stops(stop: Any) -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
@@ -13,6 +14,7 @@ import pytest
 from proxy.jobs.model import Job, JobState
 from proxy.upstream.providers.batch_apis import BATCH_APIS
 from tests.support.batch_servers import SERVERS
+from tests.support.batch_servers.anthropic import AnthropicServer
 from tests.support.batch_servers.base import BatchServer
 from tests.support.job_worker import Rig, new_job, rig
 
@@ -91,6 +93,24 @@ def test_what_expired_goes_again_and_no_further_than_that(server: BatchServer) -
         for job in jobs:
             assert (await r.ended(job, 30.0)).ended_as is JobState.SUCCEEDED
         assert server.executions == {job.id: 1 for job in jobs}
+
+    carried(server, test)
+
+
+def test_a_chat_rides_a_batch_of_messages() -> None:
+    server = AnthropicServer()
+
+    async def test(r: Rig) -> None:
+        body = b'{"model":"claude-haiku-4-5","max_tokens":5,"messages":[{"role":"user","content":"one"}]}'
+        chat = "/v1/chat/completions"
+        job = new_job(endpoint=chat, model=server.model, body_bytes=len(body), seconds=60.0)
+        answer = await r.answer((await r.store.accept(job, body)).job)
+        completion = json.loads(answer.body)
+        assert (answer.tier, completion["object"]) == ("batch", "chat.completion")
+        assert completion["choices"][0]["message"]["content"] == "re: one"
+        assert time.time() - completion["created"] < 60
+        booking = next(iter((await r.booked(job)).values()))
+        assert (booking.tier, booking.input_tokens, booking.output_tokens) == ("batch", 5, 2)
 
     carried(server, test)
 

@@ -47,7 +47,8 @@ class AnthropicServer(BatchServer):
         return {**super().body(text), "max_tokens": 10}
 
     def answer(self, body: Json) -> Json:
-        text = body["messages"][-1]["content"]
+        content = body["messages"][-1]["content"]
+        text = content if isinstance(content, str) else content[0]["text"]
         return {
             "id": "msg_1",
             "type": "message",

@@ -72,6 +72,12 @@ def test_an_endpoint_that_a_tier_does_not_carry_is_refused() -> None:
     assert reason(JobTier.FLEX, given) == "it does not carry /v1/embeddings"
 
 
+def test_a_request_that_a_tier_cannot_carry_takes_another() -> None:
+    given = replace(facts(), unfit={JobTier.BATCH: "it has a speed"})
+    assert choose(given).tiers == (JobTier.FLEX,)
+    assert reason(JobTier.BATCH, given) == "it has a speed"
+
+
 def test_what_does_not_fit_the_deadline_with_a_rescue_is_refused() -> None:
     given = facts(seconds_left=2 * 3600.0)
     assert choose(given).tiers == (JobTier.FLEX,)

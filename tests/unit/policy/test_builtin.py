@@ -26,6 +26,7 @@ def test_without_a_key_the_callers_credentials_pass(key: str | None) -> None:
         ("https://api.openai.com/v1", Provider.OPENAI),
         ("https://api.anthropic.com/v1", Provider.ANTHROPIC),
         ("https://mine.openai.azure.com/openai/v1", Provider.AZURE),
+        ("https://openrouter.ai/api/v1", Provider.OPENROUTER),
         ("http://localhost:8000/v1", Provider.GENERIC),
         ("https://api.openai.com.evil.example/v1", Provider.GENERIC),
     ],

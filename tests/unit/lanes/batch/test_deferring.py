@@ -8,6 +8,7 @@ import pytest
 from proxy.core.document import Document
 from proxy.core.upstream import Provider, Secret, Upstream
 from proxy.dialects.chat import CHAT
+from proxy.dialects.messages import MESSAGES
 from proxy.dialects.responses import RESPONSES
 from proxy.jobs.model import Delivery, JobTier
 from proxy.lanes.batch.background import response_id
@@ -112,6 +113,23 @@ def test_every_obstacle_has_its_reason(asked: dict[str, Any], reason: str) -> No
     assert reason in said
     assert said.isascii()
     assert '"' not in said
+
+
+CLAUDE: dict[str, Any] = {
+    "upstream": replace(UPSTREAM, provider=Provider.ANTHROPIC),
+    "model": "claude-haiku-4-5",
+    "policy": BatchPolicy(),
+}
+
+
+def test_what_the_provider_refuses_in_a_batch_is_not_deferred_to_one() -> None:
+    chat = b'{"model":"claude-haiku-4-5","max_tokens":9,"messages":[{"role":"user","content":"hi"}]%b}'
+    later = {"prefer": "respond-async"}
+    assert plan(body=chat % b"", headers=later, **CLAUDE).tiers == (JobTier.BATCH,)
+    reason = "no cheaper tier fits (batch: seed has no equal in messages)"
+    assert consider(body=chat % b',"seed":1', headers=later, **CLAUDE) == reason
+    fast = {"body": chat % b',"speed":"fast"', "dialect": MESSAGES, "headers": later, **CLAUDE}
+    assert consider(**fast) == "no cheaper tier fits (batch: speed is refused in batches)"
 
 
 def test_credentials_that_can_be_sealed_or_are_not_there_are_no_obstacle() -> None:

@@ -117,5 +117,6 @@ def test_certificates_tell_callers_apart() -> None:
             document = Document.parse(raw)
             pooling = Pooling(PACED, dialect, document, "m", Urgency.SOON, False, False, caller)
             head = RequestHead(b"POST", PATHS["chat"].encode(), "1.1", [])
-            keys.add(key_of(strategy, pooling, Outgoing(head, POOL, raw, BodyPlan(len(raw)), pooling=pooling)))
+            outgoing = Outgoing(head, POOL, raw, BodyPlan(len(raw)), pooling=pooling)
+            keys.add(key_of(strategy, pooling, outgoing))
         assert len(keys - {None}) == 3

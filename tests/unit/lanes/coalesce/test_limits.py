@@ -7,12 +7,14 @@ import sys
 import pytest
 
 from proxy.core.clock import ManualClock
+from proxy.http.head import RequestHead
 from proxy.lanes.coalesce.limits import (
     KEEP_SECONDS,
     BatchLimits,
     Taker,
     lesson,
     names_count,
+    owner_of,
     told_limit,
     without_echoes,
 )
@@ -122,3 +124,20 @@ def test_memory_is_bounded() -> None:
         limits.learn(Taker(b"", "up", "embeddings", str(number)), 4)
     assert len(limits) == 10_000
     assert limits.most(Taker(b"", "up", "embeddings", "10049")) == 4
+
+
+def test_an_owner_is_known_by_credentials_and_certificate_and_by_nothing_else() -> None:
+    def owner(caller: bytes = b"", **values: str) -> bytes:
+        named = [(name.replace("_", "-").encode(), value.encode()) for name, value in values.items()]
+        lines = [(name, name.title(), value) for name, value in named]
+        return owner_of(RequestHead(b"POST", b"/v1/embeddings", "1.1", lines), caller)
+
+    mine = owner(authorization="Bearer k", openai_project="p", accept="*/*")
+    assert owner(openai_project="p", authorization="Bearer k", user_agent="sdk") == mine
+    others = {
+        owner(authorization="Bearer k"),
+        owner(api_key="k"),
+        owner(b"certificate", api_key="k"),
+        owner(),
+    }
+    assert len(others | {mine}) == 5

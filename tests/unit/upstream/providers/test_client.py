@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import json
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from aiohttp import web
 
-from proxy.core.upstream import Provider, Timeouts, Upstream
+from proxy.core.upstream import Provider, Secret, Timeouts, Upstream
 from proxy.upstream.providers.client import CallFailed, ProviderClient
 from tests.support.job_worker import serving, upstream_at
 
@@ -175,5 +177,29 @@ def test_a_forward_proxy_is_asked_with_its_credentials() -> None:
         assert seen == [("GET http://provider.test/v1/x HTTP/1.1", f"Basic {token}")]
         server.close()
         await server.wait_closed()
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize(
+    ("upstream", "credential"),
+    [
+        ({"api_key": Secret("k1")}, ()),
+        ({"api_key": Secret("k1"), "provider": Provider.AZURE}, ()),
+        ({}, (("Authorization", "bearer k1"), ("Cookie", "c=1"))),
+        ({}, (("x-api-key", "k1"),)),
+    ],
+)
+def test_a_key_goes_bare_into_another_header_where_a_path_wants_it(
+    upstream: dict[str, Any], credential: tuple[tuple[str, str], ...]
+) -> None:
+    async def run() -> None:
+        async with serving(echo()) as url:
+            target = Upstream("up", f"{url}/v1", **upstream)
+            async with ProviderClient.for_upstream(target, {}) as client:
+                reply = await client.call("GET", "/v1/x", credential=credential, key_header="x-goog-api-key")
+                headers = {name.lower(): value for name, value in json.loads(reply.body)["headers"].items()}
+        assert headers["x-goog-api-key"] == "k1"
+        assert not headers.keys() & {"authorization", "api-key", "x-api-key", "cookie"}
 
     asyncio.run(run())
