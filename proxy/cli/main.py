@@ -11,12 +11,11 @@ from collections.abc import Sequence
 
 from proxy import __version__
 
-
 COMMANDS = ("serve", "worker", "jobs", "check", "explain", "schema", "init", "simulate")
 
 
 def build_parser(asked: str | None = None) -> argparse.ArgumentParser:
-    """Return the parser of all commands, or of the one that is asked for alone: reading all takes a second."""
+    """Return the parser of all commands, or of the one that is asked for: to read all takes a second."""
     parser = argparse.ArgumentParser(
         prog="weir", description="A transparent optimizing proxy for OpenAI-compatible APIs."
     )
