@@ -7,7 +7,8 @@ A request that meets a server which is just closing may have been taken by its m
 So a connection is not kept as long as a `Keep-Alive` field says that the server does. And since some servers
 with that field close after every chunked answer all the same (llama.cpp's), their first such answers show
 what they do: where they close, no connection is used again before it has stood for a while. The same holds,
-for a while, of any upstream that was seen to close a connection right after an answer.
+for a while, of any upstream that was seen to close connections right after an answer, and not just one after
+its hundredth, as many do.
 """
 
 from __future__ import annotations
@@ -33,6 +34,8 @@ _SETTLE_SECONDS = 0.1
 _PROBES = 8
 _EARLY_SECONDS = 0.1
 """A connection closed so soon after its answer was not closed for having been idle."""
+_EARLY_WITHIN_ANSWERS = 50
+"""Two such closes within so many answers: not chance, and no limit on the requests of a connection either."""
 _RESTLESS_ANSWERS = 64
 """So many connections in a row have to stand before an upstream that closed one early is trusted again."""
 
@@ -125,6 +128,7 @@ class Pool:
         self._settling: dict[ClientConnection, asyncio.TimerHandle] = {}
         self._outlasts_chunks: bool | None = None
         self._restless_answers = 0
+        self._answers_since_early = _EARLY_WITHIN_ANSWERS
         self._open: set[ClientConnection] = set()
         self._dialling: set[asyncio.Task[None]] = set()
         self._waiting: deque[Lease] = deque()
@@ -247,6 +251,7 @@ class Pool:
 
     def released(self, connection: ClientConnection) -> None:
         """Take a connection back."""
+        self._answers_since_early += 1
         if (self._restless_answers and not self._is_closed) or (
             self._outlasts_chunks is not True and connection.ended_in_chunks and self._must_settle(connection)
         ):
@@ -284,14 +289,19 @@ class Pool:
         if connection in self._idle:
             self._idle.remove(connection)
             if not self._is_closed and self._loop.time() - connection.idle_since < _EARLY_SECONDS:
-                self._restless_answers = _RESTLESS_ANSWERS
+                self._closed_early()
         timer = self._settling.pop(connection, None)
         if timer is not None:
             timer.cancel()
-            self._restless_answers = _RESTLESS_ANSWERS
+            self._closed_early()
             if connection.ended_in_chunks:
                 self._outlasts_chunks = False
         self._serve_waiting()
+
+    def _closed_early(self) -> None:
+        if self._answers_since_early < _EARLY_WITHIN_ANSWERS:
+            self._restless_answers = _RESTLESS_ANSWERS
+        self._answers_since_early = 0
 
     def _serve_waiting(self) -> None:
         while self._waiting and self._has_room():

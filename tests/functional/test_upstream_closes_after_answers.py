@@ -110,16 +110,34 @@ def test_an_upstream_that_closes_right_after_answers_is_given_time_to(tmp_path: 
 
     with served(tmp_path, script) as (proxy, upstream):
         client = proxy.client()
-        assert client.request("POST", PATH, CHAT).status == 200
-        time.sleep(0.05)  # so that the close is seen before the next request
+        for _ in range(2):
+            assert client.request("POST", PATH, CHAT).status == 200
+            time.sleep(0.05)  # so that the close is seen before the next request
         for pause_seconds in (0.0, 0.002, 0.004, 0.005, 0.006) * 8:
             assert client.request("POST", PATH, CHAT).status == 200
             time.sleep(pause_seconds)
-        assert len(upstream.calls) == 41, "none was sent twice"
+        assert len(upstream.calls) == 42, "none was sent twice"
 
 
-def test_an_upstream_that_closed_once_is_trusted_again(tmp_path: Path) -> None:
-    closes = [True]
+def test_a_connection_closed_once_in_a_while_changes_nothing(tmp_path: Path) -> None:
+    """Many servers let a connection carry a hundred requests, and close it then without a word."""
+
+    def script(call: Call) -> None:
+        call.json(b'{"choices":[]}')
+        if len(upstream.calls) % 60 == 0:
+            call.close()
+
+    with served(tmp_path, script) as (proxy, upstream):
+        client = proxy.client()
+        for number in range(130):
+            assert client.request("POST", PATH, CHAT).status == 200
+            if number % 60 == 59:
+                time.sleep(0.05)
+        assert upstream.connections == 3
+
+
+def test_an_upstream_that_closed_early_is_trusted_again(tmp_path: Path) -> None:
+    closes = [True, True]
 
     def script(call: Call) -> None:
         call.json(b'{"choices":[]}')
@@ -129,8 +147,9 @@ def test_an_upstream_that_closed_once_is_trusted_again(tmp_path: Path) -> None:
 
     with served(tmp_path, script) as (proxy, upstream):
         client = proxy.client()
-        assert client.request("POST", PATH, CHAT).status == 200
-        time.sleep(0.05)
+        for _ in range(2):
+            assert client.request("POST", PATH, CHAT).status == 200
+            time.sleep(0.05)
         for _ in range(70):
             client.request("POST", PATH, CHAT)
         time.sleep(0.15)
