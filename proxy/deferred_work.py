@@ -22,7 +22,7 @@ from typing import Protocol
 from proxy.core.clock import Clock
 from proxy.core.upstream import Upstream
 from proxy.jobs.breaker import Breaker, GuardedStore
-from proxy.jobs.changes import Census
+from proxy.jobs.changes import Census, JobQuery
 from proxy.jobs.counting import MetricsWatch
 from proxy.jobs.inspection import Inspector
 from proxy.jobs.model import LIVE_JOB_STATES
@@ -50,6 +50,7 @@ _log = logging.getLogger("weir")
 _TICK_SECONDS = 1.0
 _SLOW_TICKS = 5
 _ENDING_SECONDS = 0.2
+_MOST_COUNTED = 1000
 _SETTLED_TICKS = 2
 """Ticks after a recovery before jobs are cancelled that may have arrived with it."""
 
@@ -113,6 +114,8 @@ class DeferredWork:
         worker: WorkerSettings | None = None,
     ) -> None:
         self._kept = kept
+        self._policies = policies
+        self._upstreams: frozenset[str] = frozenset()
         self._clock = clock
         self._metrics = metrics
         self._breaker = Breaker(clock, on_change=self._store_changed)
@@ -242,10 +245,39 @@ class DeferredWork:
             await self.pace.refresh(self.store)
             self._census = census = await self.store.census()
             self.pace.live_jobs = sum(census.jobs.get(state, 0) for state in LIVE_JOB_STATES)
+            await self._check_salt()
+            await self._check_upstreams()
         elif self._breaker.is_open:
-            self._salt = await self.store.salt()
+            await self._check_salt()
         if self.batch is not None and healthy_ticks >= _SETTLED_TICKS:
             await self.batch.clean()
+
+    async def _check_salt(self) -> None:
+        """Take up the salt that is in force: a store that was emptied has a new one, for every process."""
+        salt = await self.store.salt()
+        if salt == self._salt:
+            return
+        if self._salt is not None:
+            _log.error("the job store was emptied or replaced: jobs that it held are gone")
+        self._salt = salt
+        if self.batch is not None:
+            self.batch.salt = salt
+
+    async def _check_upstreams(self) -> None:
+        """Tell which live jobs wait for an upstream that a reload has removed."""
+        configured = frozenset(self._policies().upstreams)
+        removed, self._upstreams = self._upstreams - configured, configured
+        for name in sorted(removed):
+            query = JobQuery(states=LIVE_JOB_STATES, upstream=name, limit=_MOST_COUNTED)
+            count = len((await self.store.list_jobs(query)).jobs)
+            if count:
+                _log.warning(
+                    "the policies have no upstream %s any more, and %d%s live jobs need it: they wait for it "
+                    "until their deadlines",
+                    name,
+                    count,
+                    " or more" if count == _MOST_COUNTED else "",
+                )
 
     def _store_changed(self, is_open: bool, reason: str) -> None:
         if is_open:

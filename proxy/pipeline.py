@@ -17,6 +17,7 @@ from proxy.core.price import PriceLookup
 from proxy.core.stages import Trace
 from proxy.dialects import dialect_for_path
 from proxy.dialects.dialect import Dialect
+from proxy.lanes.batch.background import continues_deferred
 from proxy.lanes.batch.deferring import Deferring
 from proxy.lanes.batch.plan import DeferralPlan
 from proxy.lanes.choice import Asked, interactive_lane, lane_for
@@ -147,7 +148,11 @@ class Pipeline:
         read = self._read(request, candidates)
         route = self.table.pick(candidates, read.facts)  # 1 match
         if route is None:
-            return msgspec.structs.replace(self.untouched(read.dialect), steps=tuple(read.failures))
+            # Whose id of ours the upstream would not know is read where the body was read anyway.
+            document = read.document if continues_deferred(read.document) else None
+            return msgspec.structs.replace(
+                self.untouched(read.dialect), steps=tuple(read.failures), document=document
+            )
         upstream = self.policies.upstreams[route.upstream or self.policies.default_upstream]
         rewritten = self._rewritten(route, upstream, request, read, trace)  # 2 steps
         document, added = rewritten.document, rewritten.added
@@ -361,6 +366,7 @@ class Pipeline:
             model=rewritten.model,
             is_stream=read.is_stream,
             header=request.header,
+            method=request.method,
             is_named_so=lambda path: path in self.table.bases.names(request.path.lower()),
         )
         return lane_for(route, urgency.value, asked, self._capabilities, self._deferring, self._clock.wall)

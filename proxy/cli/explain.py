@@ -211,12 +211,20 @@ def _print(facts: dict[str, Any], trace: Trace) -> None:
             _print_diff(*(document.to_bytes() for document in documents))
     print(f"urgency    {facts['urgency']['value']}: {facts['urgency']['reason']}")
     print(f"lane       {facts['lane']['value']}: {facts['lane']['reason']}")
+    if facts["deferral"] is not None:
+        _print_deferral(facts["deferral"])
     for way in facts["strategies"]:
         print(
             f"  {'may be' if way['obstacle'] is None else 'not   '}   {way['name']}"
             + _because(way["obstacle"])
         )
     _print_change(facts["tokens"], facts["usd"])
+
+
+def _print_deferral(facts: dict[str, Any]) -> None:
+    until = f"answered within {facts['deadline_seconds']:.0f} s"
+    held = f", held for {facts['hold_seconds']:.0f} s at most" if facts["hold_seconds"] is not None else ""
+    print(f"  {facts['delivery']}, by {' then '.join(facts['tiers'])}, {until}{held}")
 
 
 def _because(obstacle: str | None) -> str:

@@ -107,11 +107,13 @@ class Deferred(msgspec.Struct, frozen=True):
     """How the batch lane carried a request: as which job, by which of the provider's tiers.
 
     `cost_usd` is what was paid for the job until its answer was given, `None` where that is not known.
+    `is_attached`: the job was begun for an earlier request, of which this is taken for a retry.
     """
 
     job_id: str
     tier: str = ""
     cost_usd: float | None = None
+    is_attached: bool = False
 
 
 class StepReport(msgspec.Struct, frozen=True):

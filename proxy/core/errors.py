@@ -43,6 +43,7 @@ BAD_TARGET = _caller("bad_request_target", 400)
 INVALID_BODY = _caller("invalid_body", 400)
 REJECTED_BY_POLICY = _caller("rejected_by_policy", 400)
 JOB_NO_STREAM = _caller("deferred_response_has_no_stream", 400)
+ADMIN_REFUSED = _caller("admin_access_refused", 403)
 UNKNOWN_UPSTREAM = _caller("unknown_upstream", 404)
 JOB_NOT_FOUND = _caller("job_not_found", 404)
 JOB_CANCELLED = _caller("job_cancelled", 410)
@@ -53,6 +54,7 @@ TOO_MANY_REQUESTS = ErrorCode("too_many_concurrent_requests", 429, "rate_limit_e
 HEADERS_TOO_LARGE = _caller("headers_too_large", 431)
 METHOD_NOT_SUPPORTED = _caller("method_not_supported", 501)
 INTERNAL = ErrorCode("internal_error", 500, "server_error", Source.INTERNAL)
+JOB_UNREADABLE = ErrorCode("job_unreadable", 500, "server_error", Source.INTERNAL)
 OVERLOADED = ErrorCode("overloaded", 503, "server_error", Source.INTERNAL)
 SHUTTING_DOWN = ErrorCode("shutting_down", 503, "server_error", Source.INTERNAL)
 JOB_PENDING = ErrorCode("job_pending", 503, "server_error", Source.INTERNAL)
@@ -77,6 +79,7 @@ CODES: tuple[ErrorCode, ...] = (
     INVALID_BODY,
     REJECTED_BY_POLICY,
     JOB_NO_STREAM,
+    ADMIN_REFUSED,
     UNKNOWN_UPSTREAM,
     JOB_NOT_FOUND,
     REQUEST_TIMEOUT,
@@ -87,6 +90,7 @@ CODES: tuple[ErrorCode, ...] = (
     HEADERS_TOO_LARGE,
     METHOD_NOT_SUPPORTED,
     INTERNAL,
+    JOB_UNREADABLE,
     OVERLOADED,
     SHUTTING_DOWN,
     JOB_PENDING,

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from typing import Protocol
 
 from aiohttp import web
 
-from proxy.core.errors import BODY_TOO_LARGE, ProxyError
+from proxy.core.errors import ADMIN_REFUSED, BODY_TOO_LARGE, ProxyError
+from proxy.edge.admin_access import refusal
 from proxy.edge.admin_jobs import add_job_routes
 from proxy.edge.decision_threads import DecisionThreads
 from proxy.edge.errors import error_body
@@ -20,6 +22,16 @@ from proxy.observe.metrics import Snapshot, merge, render
 from proxy.pipeline import Pipeline, Request
 
 _MAX_EXPLAIN_BYTES = 64 * 1024 * 1024
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+class Middleware(Protocol):
+    """What aiohttp runs around every handler."""
+
+    def __call__(self, request: web.Request, handler: Handler) -> Awaitable[web.StreamResponse]:
+        """Answer a request, by the handler or without it."""
+        ...
 
 
 class Observed(Protocol):
@@ -56,7 +68,7 @@ class Admin:
 
     async def start(self, listen: str) -> str:
         """Begin to serve; return the URL. Raises OSError or ValueError."""
-        app = web.Application(client_max_size=_MAX_EXPLAIN_BYTES)
+        app = web.Application(client_max_size=_MAX_EXPLAIN_BYTES, middlewares=[_guard(listen)])
         app.router.add_get("/healthz", self._healthz)
         app.router.add_get("/readyz", self._readyz)
         app.router.add_get("/metrics", self._metrics)
@@ -129,6 +141,16 @@ class Admin:
         except ProxyError as error:
             return _refusal(error)
         return web.Response(body=body, content_type="application/json")
+
+
+def _guard(listen: str) -> Middleware:
+    @web.middleware
+    async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
+        host, origin = request.headers.get("host"), request.headers.get("origin")
+        why = refusal(request.path, host, origin, listen)
+        return await handler(request) if why is None else _refusal(ProxyError(ADMIN_REFUSED, why))
+
+    return guard
 
 
 def _refusal(error: ProxyError) -> web.Response:

@@ -21,6 +21,7 @@ from proxy.jobs.model import JobState
 from proxy.jobs.store import Conflict, StoreUnavailable
 
 _NO_STORE = "this process keeps no jobs: no route has a batch section, or --store is off"
+_LISTS_BY = ("state", "upstream", "limit", "after")
 
 Act = Callable[[Inspector, web.Request], Awaitable[dict[str, Any]]]
 
@@ -49,6 +50,7 @@ async def _answer(jobs: Inspector | None, act: Act, request: web.Request) -> web
     if jobs is None:
         return _refused(ProxyError(JOB_NOT_FOUND, _NO_STORE))
     try:
+        _check_query(request)
         return web.Response(body=orjson.dumps(await act(jobs, request)), content_type="application/json")
     except NoSuchJob:
         return _refused(ProxyError(JOB_NOT_FOUND, "there is no such job"))
@@ -59,6 +61,14 @@ async def _answer(jobs: Inspector | None, act: Act, request: web.Request) -> web
         return _refused(ProxyError(JOB_STORE_UNAVAILABLE, str(problem)))
     except ValueError as problem:
         return _refused(ProxyError(BAD_REQUEST, str(problem)))
+
+
+def _check_query(request: web.Request) -> None:
+    known = _LISTS_BY if request.path == "/jobs" else ()
+    for name in request.query:
+        if name not in known:
+            takes = f"takes {', '.join(known)}" if known else "takes no query"
+            raise ValueError(f"{request.path} {takes}, not {name}")
 
 
 async def _list(jobs: Inspector, request: web.Request) -> dict[str, Any]:

@@ -73,7 +73,8 @@ def _decision_lines(
 def _deferred_line(lane: LaneDecision, deferred: Deferred) -> str:
     tier = f" tier={_token(deferred.tier)};" if deferred.tier else ""
     job, reason = _string(deferred.job_id), _string(lane.reason)
-    return f"x-weir-lane: {lane.value.value};{tier} job={job}; reason={reason}\r\n"
+    attached = " attached;" if deferred.is_attached else ""
+    return f"x-weir-lane: {lane.value.value};{tier} job={job};{attached} reason={reason}\r\n"
 
 
 def _token(text: str) -> str:

@@ -14,6 +14,7 @@ from proxy.core.stages import Stage, Trace
 from proxy.dialects.dialect import Dialect
 from proxy.explanation.prompt_cost import Prompt, read_prompt
 from proxy.explanation.strategies import strategies
+from proxy.lanes.batch.plan import DeferralPlan
 from proxy.pipeline import Decision, Pipeline, Request
 from proxy.policy.rewriting import PolicyRefusal
 from proxy.policy.watched import IsWanted, watched
@@ -58,10 +59,20 @@ def explanation(pipeline: Pipeline, request: Request, decision: Decision, trace:
         "steps": [_step(report, prompts[index : index + 2]) for index, report in enumerate(decision.steps)],
         "urgency": {"value": decision.urgency.value.value, "reason": decision.urgency.reason},
         "lane": {"value": decision.lane.value.value, "reason": decision.lane.reason},
+        "deferral": None if decision.deferral is None else _deferral(decision.deferral),
         "strategies": strategies(request, decision, pipeline.prices),
         "asks_usage": decision.asks_usage,
         **_change([prompts[0], prompts[-1]] if prompts else []),
         "body": _body(request, decision),
+    }
+
+
+def _deferral(plan: DeferralPlan) -> dict[str, Any]:
+    return {
+        "delivery": plan.delivery.value,
+        "tiers": [tier.value for tier in plan.tiers],
+        "deadline_seconds": plan.deadline_seconds,
+        "hold_seconds": plan.hold_seconds,
     }
 
 

@@ -12,7 +12,7 @@ Owns what is refused and when, and tells every change once: not each refused cal
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -177,9 +177,13 @@ class GuardedStore:
         """See `JobStore`. Has its own limit."""
         return await self.breaker.call(lambda: self._store.wait(job_id, timeout_seconds), None)
 
-    async def cancel(self, job_id: str) -> Job:
+    async def leave(self, job_id: str) -> None:
         """See `JobStore`."""
-        return await self._for_caller(lambda: self._store.cancel(job_id))
+        await self._for_caller(lambda: self._store.leave(job_id))
+
+    async def cancel(self, job_id: str, *, if_unwanted: bool = False) -> Job:
+        """See `JobStore`."""
+        return await self._for_caller(lambda: self._store.cancel(job_id, if_unwanted=if_unwanted))
 
     async def deliver(self, job_id: str) -> Job:
         """See `JobStore`."""
@@ -220,6 +224,10 @@ class GuardedStore:
     async def release(self, lease: Lease, due: float | None = None) -> None:
         """See `JobStore`."""
         await self._for_worker(lambda: self._store.release(lease, due))
+
+    async def beats(self, worker: str, *, is_leaving: bool = False) -> Mapping[str, float]:
+        """See `JobStore`."""
+        return await self._for_worker(lambda: self._store.beats(worker, is_leaving=is_leaving))
 
     async def wait_for_work(self, timeout_seconds: float) -> bool:
         """See `JobStore`. Never refused: it only waits."""

@@ -11,6 +11,7 @@ from typing import Any
 
 from proxy.jobs.changes import JobQuery
 from proxy.jobs.model import LIVE_JOB_STATES, Booking, Job, JobState, JobTier
+from proxy.jobs.sealing import SealError
 from proxy.jobs.store import Conflict, JobStore, StoreUnavailable
 
 DEFAULT_LIMIT = 50
@@ -57,12 +58,9 @@ class Inspector:
         job = await self._known(job_id)
         bookings = await self._store.bookings(job_id)
         batch = None if job.batch_id is None else await self._store.batch(job.batch_id)
-        answer = None if job.is_live else await self._store.answer(job_id)
         return self._facts(job) | {
             "bookings": [_booking(booking) for booking in bookings],
-            "answer": None
-            if answer is None
-            else {"status": answer.status, "bytes": len(answer.body), "tier": answer.tier},
+            "answer": None if job.is_live else await self._answer(job_id),
             "batch": None
             if batch is None
             else {
@@ -74,6 +72,15 @@ class Inspector:
                 "note": batch.note,
             },
         }
+
+    async def _answer(self, job_id: str) -> dict[str, Any] | None:
+        try:
+            answer = await self._store.answer(job_id)
+        except SealError as problem:
+            return {"unreadable": str(problem)}
+        if answer is None:
+            return None
+        return {"status": answer.status, "bytes": len(answer.body), "tier": answer.tier}
 
     async def cancelled(self, job_id: str) -> dict[str, Any]:
         """End a live job; one that has ended is returned as it is. Raises `NoSuchJob`."""
@@ -146,16 +153,23 @@ class Inspector:
 
 
 def _booking(booking: Booking) -> dict[str, Any]:
+    # Without usage there is no price either; what costs nothing has one.
+    is_known = booking.standard_usd is not None or bool(booking.input_tokens or booking.output_tokens)
     return {
         "key": booking.key,
         "kind": booking.kind.value,
         "tier": _printable(booking.tier),
-        "input_tokens": booking.input_tokens,
-        "cached_tokens": booking.cached_tokens,
-        "output_tokens": booking.output_tokens,
-        "usd": booking.usd,
-        "standard_usd": booking.standard_usd,
+        "input_tokens": booking.input_tokens if is_known else None,
+        "cached_tokens": booking.cached_tokens if is_known else None,
+        "output_tokens": booking.output_tokens if is_known else None,
+        "usd": _dollars(booking.usd),
+        "standard_usd": _dollars(booking.standard_usd),
     }
+
+
+def _dollars(usd: float | None) -> float | None:
+    # Prices per million tokens have few digits: the rest is how floats add up.
+    return None if usd is None else round(usd, 12)
 
 
 def _time(seconds: float | None) -> str | None:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar
 
 from proxy.core.clock import Clock, SystemClock
+from proxy.jobs.attaching import attach_order
 from proxy.jobs.changes import Census, JobQuery, Page, PoolSummary
 from proxy.jobs.local.store import LocalStore
 from proxy.jobs.local.tables import Desk
@@ -22,7 +23,6 @@ class MemoryTables:
 
     def __init__(self) -> None:
         self._jobs: dict[str, Job] = {}
-        self._attached: dict[str, str] = {}
         self._bodies: dict[str, bytes] = {}
         self._answers: dict[str, Answer] = {}
         self._batches: dict[str, Batch] = {}
@@ -31,6 +31,7 @@ class MemoryTables:
         self._bookings: dict[str, dict[str, Booking]] = {}
         self._completions: dict[tuple[str, str, JobTier], list[float]] = {}
         self._salt = b""
+        self._beats: dict[str, float] = {}
 
     def job(self, job_id: str) -> Job | None:
         """See `Tables`."""
@@ -42,19 +43,19 @@ class MemoryTables:
 
     def drop_job(self, job_id: str) -> None:
         """See `Tables`."""
-        job = self._jobs.pop(job_id)
-        if self._attached.get(job.attach_key) == job_id:
-            del self._attached[job.attach_key]
+        del self._jobs[job_id]
         for table in (self._bodies, self._answers, self._bookings):
             table.pop(job_id, None)
 
-    def attached(self, attach_key: str) -> str | None:
+    def attached(self, attach_key: str) -> Job | None:
         """See `Tables`."""
-        return self._attached.get(attach_key)
-
-    def attach(self, attach_key: str, job_id: str) -> None:
-        """See `Tables`."""
-        self._attached[attach_key] = job_id
+        found = (
+            (order, job.created, job.id)
+            for job in self._jobs.values()
+            if job.attach_key == attach_key and (order := attach_order(job)) is not None
+        )
+        first = min(found, default=None)
+        return None if first is None else self._jobs[first[2]]
 
     def body(self, job_id: str) -> bytes | None:
         """See `Tables`."""
@@ -219,6 +220,14 @@ class MemoryTables:
             del self._batches[batch_id]
             self._members.pop(batch_id, None)
         return old_jobs + old_batches
+
+    def beats(self, worker: str, now: float | None) -> dict[str, float]:
+        """See `Tables`."""
+        self._beats.pop(worker, None)
+        others = dict(self._beats)
+        if now is not None:
+            self._beats[worker] = now
+        return others
 
     def salt(self, fresh: bytes) -> bytes:
         """See `Tables`."""

@@ -132,10 +132,10 @@ class JobError:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """One deferred request. Everything up to `deadline` stands from its acceptance; the rest is its progress.
+    """One deferred request. Up to `method` all but `deadline` stands from acceptance, the rest is progress.
 
     id             uuid in 32 hexadecimal digits: also the `custom_id`, legal at every provider
-    attach_key     keyed digest of credentials, method, path and body: an SDK's retry finds its job by it
+    attach_key     keyed digest of credentials, path, body and route: an SDK's retry finds its job by it
     owner          keyed digest of the submitter's credentials: whoever shows the same may see the job
     upstream       name of the upstream
     endpoint       path that the API knows, `/v1/chat/completions`
@@ -144,13 +144,15 @@ class Job:
     prefix_key     sorts jobs so that those with a shared beginning lie together
     body_bytes     length of the stored body, which is what is sent: without fields that ask for a stream
     input_tokens   an estimate; counts against a provider's limit of enqueued tokens
-    deadline       after it nobody wants the answer any more
-    delivery       how the caller meets the answer
+    deadline       after it nobody wants the answer any more; later where a caller with more time joins
     route          name of the route, for metrics and bookings
     headers        header fields of the request that its tier needs, none of them secret
     is_borrowing   the caller's own credential is needed (`credential`), there is none of the upstream's
     method         of the request
 
+    delivery       how the caller meets the answer; what was promised to one of several is promised
+    wanted         when the most impatient of several callers wants the answer; the rescue begins before it
+    waiting        callers that wait or waited for it, less those that said that they left
     state          where it stands
     tier           what carries it now or, while it is accepted, will carry it next
     tiers          what may still carry it, cheapest first; `tier` may be none of them
@@ -204,6 +206,13 @@ class Job:
     updated: float = 0.0
     purge_at: float = NEVER
     lease: Lease | None = None
+    wanted: float = NEVER
+    waiting: int = 1
+
+    @property
+    def wanted_by(self) -> float:
+        """When the answer has to be there, at best for all who wait for it."""
+        return min(self.wanted, self.deadline)
 
     @property
     def group(self) -> Group:

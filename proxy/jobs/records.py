@@ -32,6 +32,9 @@ PROGRESS_FIELDS = (
     "purge_at",
     "lease",
     "deadline",
+    "delivery",
+    "wanted",
+    "waiting",
 )
 """Fields of a job that change."""
 

@@ -80,7 +80,9 @@ class RedisStore:
 
     async def warnings(self) -> tuple[str, ...]:
         """See `JobStore`."""
-        return await reading.warnings(self._client)
+        found = await reading.warnings(self._client)
+        strange = await self._blobs.unopenable(await reading.some_job_ids(self._client, self._prefix))
+        return found if strange is None else (*found, strange)
 
     async def salt(self) -> bytes:
         """See `JobStore`."""
@@ -103,13 +105,16 @@ class RedisStore:
         job = replace(job, updated=self._now, purge_at=self._now + stays, body_bytes=len(body))
         await self._blobs.put_body(job.id, body, stays)
         fields = [part for pair in job_fields(job).items() for part in pair]
-        outcome, raw_id = await self._run("accept", job.id, "1" if attach else "0", *fields)
+        now, retention = repr(self._now), repr(self._retention_seconds)
+        outcome, raw_id = await self._run("accept", job.id, "1" if attach else "0", now, retention, *fields)
         if outcome == b"new":
             return Accepted(job, is_new=True)
         job_id = raw_id.decode()
         if job_id != job.id:
             await self._blobs.drop([job.id], [])
         found = await self.get(job_id)
+        if found is not None and job_id != job.id:
+            await self._blobs.keep_body(job_id, max(1.0, found.purge_at - self._now))
         # Deleted in this very moment: what counts is that it was known.
         return Accepted(found or job, is_new=job_id == job.id)
 
@@ -142,9 +147,14 @@ class RedisStore:
             job_id, lambda: self.get(job_id), timeout_seconds, _RECHECK_SECONDS
         )
 
-    async def cancel(self, job_id: str) -> Job:
+    async def leave(self, job_id: str) -> None:
         """See `JobStore`."""
-        before, _ = await self._move_one(self._request(JobChange(JobEvent.CANCEL, (job_id,))))
+        await self._run("leave", job_id)
+
+    async def cancel(self, job_id: str, *, if_unwanted: bool = False) -> Job:
+        """See `JobStore`."""
+        request = self._request(JobChange(JobEvent.CANCEL, (job_id,)))
+        before, _ = await self._move_one(request | {"if_unwanted": if_unwanted})
         return before
 
     async def deliver(self, job_id: str) -> Job:
@@ -233,6 +243,10 @@ class RedisStore:
     async def _set_lease(self, lease: Lease, until: str, due: str) -> bool:
         holder = (lease.kind.value, lease.subject, str(lease.token), lease.worker)
         return bool(await self._run("lease", *holder, until, due))
+
+    async def beats(self, worker: str, *, is_leaving: bool = False) -> Mapping[str, float]:
+        """See `JobStore`. The server's clock stands for everybody's."""
+        return {"the store's server": await self._client.time()}
 
     async def wait_for_work(self, timeout_seconds: float) -> bool:
         """See `JobStore`."""

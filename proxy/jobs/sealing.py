@@ -29,6 +29,8 @@ _PLAIN = b"\x00"
 _SEALED = b"\x01"
 _KEY_ID_BYTES = 4
 _NONCE_BYTES = 12
+NAMING_BYTES = 1 + _KEY_ID_BYTES
+"""How much of a blob says which key it needs."""
 _HEAD_BYTES = 1 + _KEY_ID_BYTES + _NONCE_BYTES
 
 
@@ -47,6 +49,14 @@ class Vault(Protocol):
         """Return what was sealed with the same context. Raises `SealError`."""
         ...
 
+    def knows(self, beginning: bytes) -> bool:
+        """Tell whether a blob with these first `NAMING_BYTES` bytes was made under a key that is here."""
+        ...
+
+    def key_ids(self) -> tuple[str, ...]:
+        """Return the ids of the keys, the sealing one first: they tell keys apart and nothing about them."""
+        ...
+
 
 class PlainVault:
     """Keeps blobs readable: no key is configured."""
@@ -62,6 +72,14 @@ class PlainVault:
         raise SealError(
             "this is encrypted and no WEIR_SECRET_KEY is set: set the key that it was stored with"
         )
+
+    def knows(self, beginning: bytes) -> bool:
+        """See `Vault`."""
+        return beginning.startswith(_PLAIN)
+
+    def key_ids(self) -> tuple[str, ...]:
+        """See `Vault`."""
+        return ()
 
 
 class SecretVault:
@@ -109,6 +127,28 @@ class SecretVault:
             return key.decrypt(head[1 + _KEY_ID_BYTES :], blob[_HEAD_BYTES:], _bound(head, context))
         except InvalidTag:
             raise SealError("this was changed after it was sealed, or belongs to another record") from None
+
+    def knows(self, beginning: bytes) -> bool:
+        """See `Vault`."""
+        return beginning.startswith(_PLAIN) or beginning[1:NAMING_BYTES] in self._keys
+
+    def key_ids(self) -> tuple[str, ...]:
+        """See `Vault`."""
+        others = [key_id.hex() for key_id in self._keys if key_id != self._current]
+        return (self._current.hex(), *others)
+
+
+def unopenable(vault: Vault, beginnings: Sequence[bytes]) -> str | None:
+    """Return a sentence about stored blobs that need a key which is not here, `None` if none does."""
+    strange = {one[1:NAMING_BYTES].hex() for one in beginnings if not vault.knows(one)}
+    if not strange:
+        return None
+    held = ", ".join(vault.key_ids()) or "none"
+    return (
+        f"jobs in it are sealed with another WEIR_SECRET_KEY (key {', '.join(sorted(strange))}; this process "
+        f"has {held}): they will fail and their answers cannot be read; add the former key behind the "
+        "present one, divided by a comma"
+    )
 
 
 def vault_from(value: str | None) -> SecretVault | None:

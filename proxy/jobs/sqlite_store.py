@@ -22,7 +22,7 @@ from proxy.jobs.local.sqlite_schema import migrate
 from proxy.jobs.local.sqlite_tables import SqliteTables
 from proxy.jobs.local.store import LocalStore
 from proxy.jobs.local.tables import Desk
-from proxy.jobs.sealing import PlainVault, Vault
+from proxy.jobs.sealing import PlainVault, Vault, unopenable
 from proxy.jobs.store import StoreUnavailable
 
 _T = TypeVar("_T")
@@ -36,6 +36,7 @@ WATCH_SECONDS = 0.2
 _MOST_TOGETHER = 256
 _OPENING_TRIES = 20
 _PAGE_BYTES = 4096
+_SAMPLE = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +74,7 @@ class SqliteStore(LocalStore):
         self._thread: threading.Thread | None = None
         self._watcher: asyncio.Task[None] | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._file = (0, 0)
 
     async def open(self) -> None:
         """See `JobStore`."""
@@ -99,7 +101,9 @@ class SqliteStore(LocalStore):
 
     async def warnings(self) -> tuple[str, ...]:
         """See `JobStore`."""
-        return ()
+        beginnings = await self._look(lambda desk: cast(SqliteTables, desk.tables).beginnings(_SAMPLE))
+        strange = unopenable(self._vault, beginnings)
+        return () if strange is None else (strange,)
 
     async def _work(self, piece: Callable[[Desk], _T]) -> _T:
         return await self._enqueue(piece, is_reading=False)
@@ -158,6 +162,8 @@ class SqliteStore(LocalStore):
             _use_wal(connection)
             connection.execute("PRAGMA synchronous = FULL")
             connection.execute("PRAGMA secure_delete = ON")
+            opened = os.stat(self._path)
+            self._file = (opened.st_dev, opened.st_ino)
             if self._max_file_bytes:
                 connection.execute(f"PRAGMA max_page_count = {self._max_file_bytes // _PAGE_BYTES}")
             migrate(connection)
@@ -186,10 +192,14 @@ class SqliteStore(LocalStore):
         done: list[tuple[_Piece, Desk, Any, Exception | None]] = []
         try:
             is_reading = all(piece.is_reading for piece in pieces)
+            self._check_file()
             connection.execute("BEGIN" if is_reading else "BEGIN IMMEDIATE")
-            done = [(piece, *self._do_one(connection, piece)) for piece in pieces]
+            # The lock may have come late. Whoever has given up meanwhile has been told that nothing was done.
+            wanted = [piece for piece in pieces if not piece.future.done()]
+            done = [(piece, *self._do_one(connection, piece)) for piece in wanted]
             connection.execute("COMMIT")
-        except sqlite3.Error as error:
+            self._check_file()
+        except (sqlite3.Error, OSError, StoreUnavailable) as error:
             _roll_back(connection)
             unavailable = self._explained(error)
             for piece in pieces:
@@ -197,6 +207,18 @@ class SqliteStore(LocalStore):
             return
         for piece, desk, result, problem in done:
             self._settle(piece.future, result, problem, desk)
+
+    def _check_file(self) -> None:
+        """Raise `StoreUnavailable` if the open file is not the one at its path: nobody would find it."""
+        try:
+            found = os.stat(self._path)
+        except FileNotFoundError:
+            found = None
+        if found is None or (found.st_dev, found.st_ino) != self._file:
+            raise StoreUnavailable(
+                f"the job store {self._path} was {'deleted' if found is None else 'replaced'} under us "
+                "(put the former file back, or restart Weir to begin with what is there)"
+            )
 
     def _do_one(self, connection: sqlite3.Connection, piece: _Piece) -> tuple[Desk, Any, Exception | None]:
         desk = Desk(SqliteTables(connection, self._vault), self._clock.wall(), self._retention_seconds)

@@ -12,7 +12,7 @@ decides nothing: which moves are legal says `transitions`, what to do next says 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from proxy.jobs.changes import (
@@ -29,6 +29,9 @@ from proxy.jobs.model import Answer, Batch, BatchState, Booking, Group, Job, Job
 
 MAX_COMPLETIONS = 256
 """How many observed completion times are kept per upstream, model and tier."""
+
+BEAT_KEPT_SECONDS = 86_400.0
+"""How long what a worker's clock said is kept at most after the worker is gone."""
 
 
 class StoreError(Exception):
@@ -66,7 +69,10 @@ class JobStore(Protocol):
         ...
 
     async def warnings(self) -> tuple[str, ...]:
-        """Return what keeps this store from being durable as it is configured, one sentence each."""
+        """Return what is wrong with this store as it is configured, one sentence each.
+
+        What keeps it from being durable, and records in it that need another key than ours.
+        """
         ...
 
     async def salt(self) -> bytes:
@@ -76,10 +82,11 @@ class JobStore(Protocol):
     # ---- callers
 
     async def accept(self, job: Job, body: bytes, *, attach: bool = True) -> Accepted:
-        """Keep a job, or find the one with its `attach_key`.
+        """Keep a job, or join it to one with its `attach_key`.
 
-        Attaches to a job that is live or ended well; one that failed, expired or was cancelled (delivered
-        or not) gives its key away. `attach=False` makes a new job in any case.
+        Joins a job that is live or ended well, by `attaching.attach_order`; one that failed, expired or was
+        cancelled (delivered or not) is joined no more. What the newcomer wants goes into the job that it
+        joins, see `attaching.attached`. `attach=False` makes a new job in any case.
         """
         ...
 
@@ -92,11 +99,14 @@ class JobStore(Protocol):
         ...
 
     async def bodies(self, job_ids: Sequence[str]) -> dict[str, bytes]:
-        """Return the request bodies of those that have one. Ask for as many as memory takes."""
+        """Return the request bodies of those that have one. Ask for as many as memory takes.
+
+        Raises `SealError` for one that does not open.
+        """
         ...
 
     async def answer(self, job_id: str) -> Answer | None:
-        """Return the answer that a job ended with."""
+        """Return the answer that a job ended with. Raises `SealError` for one that does not open."""
         ...
 
     async def list_jobs(self, query: JobQuery) -> Page:
@@ -107,10 +117,15 @@ class JobStore(Protocol):
         """Return the job once it has ended, as it stands when the time is over, `None` if there is none."""
         ...
 
-    async def cancel(self, job_id: str) -> Job:
+    async def leave(self, job_id: str) -> None:
+        """Note that one of a job's callers waits for it no longer. Repeated, it counts as two who left."""
+        ...
+
+    async def cancel(self, job_id: str, *, if_unwanted: bool = False) -> Job:
         """End a live job at once and return it as it was before: with what is to be cancelled elsewhere.
 
-        Raises `Conflict` with the state of one that has ended.
+        Raises `Conflict` with the state of one that has ended and, with `if_unwanted`, of one that somebody
+        waits for.
         """
         ...
 
@@ -159,6 +174,13 @@ class JobStore(Protocol):
 
     async def wait_for_work(self, timeout_seconds: float) -> bool:
         """Return True as soon as something may have become due or poolable, False when the time is over."""
+        ...
+
+    async def beats(self, worker: str, *, is_leaving: bool = False) -> Mapping[str, float]:
+        """Note what a worker's clock says, or forget it; return what those of the others said last.
+
+        By name, in seconds since the epoch; a server's own clock is among them where there is one.
+        """
         ...
 
     # ---- workers: single jobs

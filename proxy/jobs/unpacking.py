@@ -54,11 +54,15 @@ class OutcomeKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class LineOutcome:
-    """What became of one job's line; `answer` where there was a response, whatever its status."""
+    """What became of one job's line; `answer` where there was a response, whatever its status.
+
+    may_have_run  nothing usable came, and the provider may have worked (and billed) all the same
+    """
 
     kind: OutcomeKind
     answer: Answer | None = None
     error: JobError | None = None
+    may_have_run: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,8 +98,19 @@ class _Line(msgspec.Struct):
 
 _DECODER = msgspec.json.Decoder(_Line)
 
+
+class _Told(msgspec.Struct):
+    error: Any = None
+    object: Any = None
+    type: Any = None
+
+
+_TOLD = msgspec.json.Decoder(_Told)
+
 MISSING = LineOutcome(
-    OutcomeKind.MISSING, error=JobError("missing_result", "the batch's files have no line for the job")
+    OutcomeKind.MISSING,
+    error=JobError("missing_result", "the batch's files have no line for the job"),
+    may_have_run=True,
 )
 """The outcome of a job that no line is about."""
 
@@ -174,24 +189,47 @@ def _outcome(line: _Line, source: str) -> LineOutcome:
         headers += (("x-request-id", request_id),)
     answer = Answer(status, body, headers, source)
     if status < 400:
-        return LineOutcome(OutcomeKind.ANSWER, answer)
+        wrong = _unusable(body)
+        if wrong is None:
+            return LineOutcome(OutcomeKind.ANSWER, answer)
+        return LineOutcome(_kind_of(wrong), answer, wrong, may_have_run=True)
     told = error or _error(decode(body)) or JobError(f"status_{status}", f"the line's status was {status}")
     if status in RETRIED_STATUSES and told.code not in FINAL_CODES:
         return LineOutcome(OutcomeKind.RETRY, answer, told)
     return LineOutcome(OutcomeKind.FAILED, answer, told)
 
 
+def _unusable(body: bytes) -> JobError | None:
+    """Return what is wrong with the body of a line that says it worked: every API answers with an object.
+
+    One that holds an error and is nothing else is no answer; a response of the Responses API that failed is.
+    """
+    if not body.lstrip().startswith(b"{"):
+        return JobError("unusable_result", "the line says it worked, and its body is no JSON object")
+    try:
+        told = _TOLD.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        # Numbers and characters that are not quite JSON are no reason to pay again.
+        return None
+    is_more = told.object is not None or told.type not in (None, "error")
+    return None if is_more else _error({"error": told.error} if told.error is not None else None)
+
+
+def _kind_of(error: JobError) -> OutcomeKind:
+    if error.code in FINAL_CODES or any(word in error.code for word in _REFUSED_WORDS):
+        return OutcomeKind.FAILED
+    return OutcomeKind.RETRY
+
+
 def _without_response(error: JobError | None) -> LineOutcome:
     if error is None:
         empty = JobError("empty_result", "the line has neither a response nor an error")
-        return LineOutcome(OutcomeKind.RETRY, error=empty)
+        return LineOutcome(OutcomeKind.RETRY, error=empty, may_have_run=True)
     if error.code in _EXPIRED_CODES:
         return LineOutcome(OutcomeKind.EXPIRED, error=error)
     if error.code in _CANCELLED_CODES:
         return LineOutcome(OutcomeKind.CANCELLED, error=error)
-    if error.code in FINAL_CODES or any(word in error.code for word in _REFUSED_WORDS):
-        return LineOutcome(OutcomeKind.FAILED, error=error)
-    return LineOutcome(OutcomeKind.RETRY, error=error)
+    return LineOutcome(_kind_of(error), error=error)
 
 
 def _status(value: object, *, is_error: bool) -> int:

@@ -18,11 +18,14 @@ from proxy.lanes.batch.deferring import Candidate, Deferring
 from proxy.lanes.batch.plan import DeferralPlan, HeaderLookup
 from proxy.policy.lane import LaneCapabilities, LaneFacts, choose_lane
 from proxy.policy.model import Route
-from proxy.policy.waiting import DEADLINE_HEADER, answer_deadline, caller_patience_seconds
+from proxy.policy.waiting import DEADLINE_HEADER, Waiting, answer_deadline, caller_patience_seconds
 
 _INTERACTIVE = LaneFacts(
     endpoint=None, stream=True, ticket=False, batch=False, deadline_seconds=None, patience_seconds=0.0
 )
+
+_UNREADABLE = "only a JSON object is deferred"
+_NOTHING_DEFERS = "batch lane not enabled"
 
 
 class Asked(msgspec.Struct, frozen=True):
@@ -34,6 +37,7 @@ class Asked(msgspec.Struct, frozen=True):
     model: str
     is_stream: bool
     header: HeaderLookup
+    method: str
     is_named_so: Callable[[str], bool]
 
 
@@ -54,8 +58,22 @@ def lane_for(
     wall: Callable[[], float],
 ) -> tuple[LaneDecision, DeferralPlan | None]:
     """Return the lane of what is not interactive and, for the batch lane, how. `wall`: since the epoch."""
-    endpoint = None if asked.dialect is None else asked.dialect.name
     deadline = answer_deadline(route, asked.header(DEADLINE_HEADER), wall())
+    lane, plan = _lane_for(route, urgency, asked, capabilities, deferring, deadline)
+    if deadline.is_ignored:
+        lane = LaneDecision(lane.value, f"{lane.reason}; {deadline.reason}")
+    return lane, plan
+
+
+def _lane_for(
+    route: Route,
+    urgency: Urgency,
+    asked: Asked,
+    capabilities: LaneCapabilities,
+    deferring: Deferring | None,
+    deadline: Waiting,
+) -> tuple[LaneDecision, DeferralPlan | None]:
+    endpoint = None if asked.dialect is None else asked.dialect.name
     facts = LaneFacts(
         endpoint=endpoint,
         stream=asked.is_stream,
@@ -65,13 +83,16 @@ def lane_for(
         patience_seconds=caller_patience_seconds(route, asked.header),
         coalesce=route.coalesce is not None,
     )
-    candidate = _candidate(route, asked, facts) if urgency is Urgency.DEFERRABLE else None
-    if candidate is None:
+    if urgency is not Urgency.DEFERRABLE:
         return choose_lane(urgency, facts, capabilities), None
-    facts = replace(facts, stream=candidate.needs_tokens, ticket=not candidate.waits_silently)
-    plan = None if deferring is None else deferring.consider(candidate)
+    candidate = _candidate(route, asked, facts)
+    plan: DeferralPlan | str = _UNREADABLE
+    if candidate is not None:
+        facts = replace(facts, stream=candidate.needs_tokens, ticket=not candidate.waits_silently)
+        plan = _NOTHING_DEFERS if deferring is None else deferring.consider(candidate)
     if isinstance(plan, str):
-        facts, plan = replace(facts, obstacle=plan), None
+        # Nothing carries it on the batch lane without a plan: the obstacle keeps it off.
+        return choose_lane(urgency, replace(facts, obstacle=plan), capabilities), None
     lane = choose_lane(urgency, facts, capabilities)
     return lane, plan if lane.value is Lane.BATCH else None
 
@@ -90,6 +111,7 @@ def _candidate(route: Route, asked: Asked, facts: LaneFacts) -> Candidate | None
         model=asked.model,
         is_stream=asked.is_stream,
         header=asked.header,
+        method=asked.method,
         is_ticket_allowed="prefer" in route.allow_caller,
         deadline_seconds=facts.deadline_seconds,
         patience_seconds=facts.patience_seconds,

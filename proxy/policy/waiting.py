@@ -25,10 +25,14 @@ _LONGEST_SECONDS = 30 * 24 * 3600.0
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """A number of seconds and who said so; `seconds` is `None` when nobody did."""
+    """A number of seconds and who said so; `seconds` is `None` when nobody did.
+
+    `is_ignored`: somebody said so in a way that does not count, and `reason` tells which.
+    """
 
     seconds: float | None
     reason: str
+    is_ignored: bool = False
 
 
 def caller_patience_seconds(route: Route, header: Callable[[str], str | None]) -> float:
@@ -52,10 +56,11 @@ def answer_deadline(route: Route, value: str | None, now_epoch_seconds: float) -
     if value is None:
         return own
     if DEADLINE_HEADER not in route.allow_caller:
-        return Waiting(own.seconds, f"{DEADLINE_HEADER} ignored: the route does not allow it")
+        return Waiting(own.seconds, f"{DEADLINE_HEADER} ignored: the route does not allow it", True)
     seconds = _deadline(value.strip(), now_epoch_seconds)
     if seconds is None:
-        return Waiting(own.seconds, f"{DEADLINE_HEADER} ignored: neither a duration nor an RFC 3339 time")
+        reason = f"{DEADLINE_HEADER} ignored: neither a duration nor an RFC 3339 time"
+        return Waiting(own.seconds, reason, True)
     return Waiting(min(seconds, _LONGEST_SECONDS), f"header {DEADLINE_HEADER}")
 
 

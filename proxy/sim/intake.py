@@ -17,6 +17,8 @@ from proxy.sim.work import Takes, Upload
 
 _CHUNK_BYTES = 1 << 16
 _MAX_FIELD_BYTES = 1 << 20
+MAX_BODY_BYTES = 32 << 20
+"""Of a body that is no upload: Anthropic's limit for the Messages API (its page on errors), for all here."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,9 +36,12 @@ class Intake:
 
 
 async def take_in(request: web.Request, takes: Takes, max_upload_bytes: int) -> Intake:
-    """Read a request's body. Raises ApiError for a form that is none (400) or too large a file (413)."""
+    """Read a request's body. Raises ApiError for a form that is none (400) and too large a body (413)."""
     if takes is not Takes.FORM:
         raw = await request.read()
+        if len(raw) > MAX_BODY_BYTES:
+            message = f"Request body of {len(raw):,} bytes exceeds the maximum of {MAX_BODY_BYTES:,} bytes."
+            raise ApiError(413, message, code="request_too_large")
         return Intake(raw, digest=hashlib.sha256(raw).hexdigest())
     if request.content_type != "multipart/form-data":
         raise ApiError(400, "This endpoint takes multipart/form-data.")

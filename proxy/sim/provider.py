@@ -268,7 +268,8 @@ class Provider:
             return
         step = progress.last_step
         if not work.is_stream:
-            step = pace.step_at(asyncio.get_running_loop().time(), work.last_step)
+            # What was sent is billed whole, however early its last token was due by the clock.
+            step = max(step, pace.step_at(asyncio.get_running_loop().time(), work.last_step))
         stats.billed(
             Bill(
                 input_tokens=bill.input_tokens,

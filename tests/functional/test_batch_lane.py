@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from proxy.sim.scenario import BatchRules, FaultMatch, FaultRule, Faults, Timing
-from tests.support.deferring import deferring, poll
+from tests.support.deferring import POLICY, deferring, poll
 from tests.support.job_worker import FAST
 from tests.support.raw_client import RawAnswer
 from tests.support.weir import RunningWeir
@@ -147,7 +147,70 @@ def test_what_an_sdk_calls_first_tries_are_jobs_of_their_own(tmp_path: Path) -> 
         assert sim.stats()["executions_total"] == 3
 
 
+def test_retries_of_samples_find_as_many_jobs_after_their_callers_are_gone(tmp_path: Path) -> None:
+    slow = replace(FAST, timing=Timing(base_ms=1500, prefill_ms_per_token=0, decode_ms_per_token=0))
+    with deferring(tmp_path, scenario=slow) as (proxy, sim):
+        firsts = [proxy.client() for _ in range(3)]
+        for client in firsts:
+            client.send_request("POST", "/v1/chat/completions", CHAT, ALICE)
+        time.sleep(0.4)
+        for client in firsts:
+            client.reset()
+        retries = [proxy.client(20) for _ in range(3)]
+        for client in retries:
+            client.send_request("POST", "/v1/chat/completions", CHAT, ALICE_AGAIN)
+        answers = [client.read_answer() for client in retries]
+        executions = sim.stats()["executions_total"]
+    assert len({json.loads(answer.body)["id"] for answer in answers}) == executions == 3
+    assert all(" attached;" in lane(answer) for answer in answers)
+
+
 # ---- not deferred, and why
+
+
+@pytest.mark.parametrize("body", [b"", b"[]", b"null", b'"x"', b'{"model":"gpt-5-mini"', b"\xff"])
+def test_what_is_no_json_object_goes_on_as_if_there_were_no_batch_lane(tmp_path: Path, body: bytes) -> None:
+    with deferring(tmp_path) as (proxy, _):
+        answer = chat(proxy, body)
+        for method in ("GET", "HEAD"):
+            assert proxy.client().request(method, "/v1/chat/completions", headers=ALICE).status in (404, 405)
+        jobs = json.loads(get(proxy, "/weir/v1/jobs").body)["data"]
+    assert answer.status == 400
+    assert not lane(answer).startswith("batch")
+    assert "only a JSON object is deferred" in lane(answer)
+    assert jobs == []
+
+
+def test_only_a_post_is_deferred(tmp_path: Path) -> None:
+    with deferring(tmp_path) as (proxy, _):
+        answer = proxy.client().request("GET", "/v1/chat/completions", CHAT, [*ALICE, TICKET])
+    assert answer.status in (404, 405)
+    assert "only a POST is deferred" in lane(answer)
+
+
+def test_a_deadline_that_does_not_count_is_named(tmp_path: Path) -> None:
+    with deferring(tmp_path) as (proxy, _):
+        answer = chat(proxy, headers=[*ALICE, TICKET, ("x-weir-deadline", "tomorrow")])
+    assert answer.status == 202
+    ignored = "x-weir-deadline ignored: neither a duration nor an RFC 3339 time"
+    assert f'reason="deferrable; {ignored}"' in lane(answer)
+
+
+def test_asking_for_the_head_of_a_job_delivers_nothing(tmp_path: Path) -> None:
+    with deferring(tmp_path) as (proxy, _):
+        job_id = json.loads(chat(proxy, headers=[*ALICE, TICKET]).body)["id"]
+        path = f"/weir/v1/jobs/{job_id}"
+        until = time.monotonic() + 10
+        while (head := proxy.client().request("HEAD", path, headers=ALICE)).status == 202:
+            assert time.monotonic() < until
+            time.sleep(0.02)
+        (before,) = json.loads(get(proxy, "/weir/v1/jobs").body)["data"]
+        as_response = get(proxy, f"/v1/responses/resp_weir_{job_id}")
+        answer = get(proxy, path)
+        (after,) = json.loads(get(proxy, "/weir/v1/jobs").body)["data"]
+    assert head.status == answer.status == 200
+    assert (before["status"], after["status"]) == ("succeeded", "delivered")
+    assert as_response.status == 404, "a chat ticket is no response"
 
 
 @pytest.mark.parametrize(
@@ -337,6 +400,18 @@ def test_what_continues_a_deferred_response_waits_for_it(tmp_path: Path) -> None
     assert answer.status == 200
     assert made["id"] != json.loads(answer.body)["previous_response_id"], "the provider has a name of its own"
     assert {tier: sum(counts.values()) for tier, counts in executions.items()} == {"batch": 1, "default": 1}
+
+
+def test_what_continues_a_deferred_response_need_not_match_a_route_that_reads_it(tmp_path: Path) -> None:
+    narrow = "match: {model: [gpt-5-mini], path:"
+    with deferring(tmp_path, "batch", policy=POLICY.replace("match: {path:", narrow)) as (proxy, _):
+        made = json.loads(post(proxy, "/v1/responses", BACKGROUND).body)
+        follow = b'{"model":"gpt-5","input":"And why?","previous_response_id":"%b"}' % made["id"].encode()
+        answer = post(proxy, "/v1/responses", follow)
+    assert "no route matched" in lane(answer)
+    parent = json.loads(answer.body)["previous_response_id"]
+    assert parent.startswith("resp_")
+    assert parent != made["id"], "it was sent under the provider's own id"
 
 
 # ---- operators

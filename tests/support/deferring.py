@@ -55,17 +55,23 @@ def deferring(
     key: str = OWN_KEY,
     extra: str = "",
     sim: Sim | None = None,
+    policy: str = POLICY,
     **settings: Any,
 ) -> Iterator[tuple[RunningWeir, Sim]]:
-    """Serve until the block ends. `extra` are further keys of the route's `batch` section."""
+    """Serve until the block ends.
+
+    `extra` are further keys of the route's `batch` section, `policy` is written as POLICY is.
+    """
     if sim is None:
         with ExitStack() as stack:
             own = stack.enter_context(running(scenario))
-            yield stack.enter_context(deferring(tmp_path, tiers, scenario, key, extra, own, **settings))
+            yield stack.enter_context(
+                deferring(tmp_path, tiers, scenario, key, extra, own, policy, **settings)
+            )
         return
     prices = tmp_path / "prices.yaml"
     prices.write_text(PRICES, encoding="utf-8")
-    policy = POLICY.replace("URL", f"{sim.address}/v1").replace("KEY", key)
+    policy = policy.replace("URL", f"{sim.address}/v1").replace("KEY", key)
     policy = policy.replace("TIERS", tiers).replace(", EXTRA", f", {extra}" if extra else "")
     chosen: dict[str, Any] = {"store": f"sqlite:{tmp_path / 'jobs.db'}", "prices": str(prices)} | settings
     with weir(tmp_path, None, policy, worker=QUICK_WORKER, **chosen) as proxy:

@@ -83,7 +83,7 @@ class RawClient:
         target: str | bytes,
         body: bytes | None = None,
         headers: HeaderList = (),
-        host: str = "weir.test",
+        host: str = "weir",
     ) -> bytes:
         """Send a whole request and return its bytes. Adds Host, and Content-Length where there is a body."""
         raw_target = target.encode() if isinstance(target, str) else target

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import sqlite3
 from pathlib import Path
 
 import pytest
@@ -56,6 +57,41 @@ def test_the_worker_hears_of_the_policies_in_force() -> None:
     now[0] = policies(PLAIN)
     assert directory.rules("nightly") == RouteRules()
     assert directory.upstream("gone") is None
+
+
+async def _said(caplog: pytest.LogCaptureFixture, words: str) -> None:
+    for _ in range(1000):
+        if words in caplog.text:
+            return
+        await asyncio.sleep(0.01)
+    raise AssertionError(f"{words!r} was not logged: {caplog.text}")
+
+
+def test_an_emptied_store_and_a_removed_upstream_are_noticed(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def scenario() -> None:
+        file = tmp_path / "jobs.db"
+        now = [policies(NIGHTLY)]
+        kept = Keeping(f"sqlite:{file}", None, True)
+        work = DeferredWork(kept, Settings(), {}, SystemClock(), Metrics(), load_prices(), lambda: now[0])
+        work.works = False
+        await work.open()
+        job = new_job()
+        await work.store.accept(job, body_of(job))
+        for _ in range(500):
+            if work.pace.live_jobs:
+                break
+            await asyncio.sleep(0.01)
+        now[0] = PolicySet("v", {}, "", ())
+        with sqlite3.connect(file) as other:
+            other.execute("UPDATE facts SET value = ? WHERE name = 'salt'", (b"s" * 32,))
+        other.close()
+        await _said(caplog, "no upstream openai any more, and 1 live jobs")
+        await _said(caplog, "emptied or replaced")
+        await work.close()
+
+    asyncio.run(scenario())
 
 
 def test_deciding_knows_how_many_jobs_there_are(tmp_path: Path) -> None:

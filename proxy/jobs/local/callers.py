@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from proxy.jobs.attaching import attached, is_wanted, left
 from proxy.jobs.changes import Accepted, JobChange
 from proxy.jobs.local.progress import changed
 from proxy.jobs.local.tables import Desk
-from proxy.jobs.model import Job, JobState, JobTier
+from proxy.jobs.model import NEVER, Job, JobState, JobTier
 from proxy.jobs.store import Conflict
 from proxy.jobs.transitions import JobEvent, job_sources
-
-_GOOD_ENDINGS = frozenset({JobState.SUCCEEDED, JobState.RESCUED})
 
 
 def accept(desk: Desk, job: Job, body: bytes, attach: bool) -> Accepted:
@@ -21,22 +20,32 @@ def accept(desk: Desk, job: Job, body: bytes, attach: bool) -> Accepted:
     if same is not None:
         return Accepted(same, is_new=True)
     if attach:
-        holder_id = tables.attached(job.attach_key)
-        holder = None if holder_id is None else tables.job(holder_id)
-        if holder is not None and (holder.is_live or holder.ended_as in _GOOD_ENDINGS):
+        holder = tables.attached(job.attach_key)
+        if holder is not None:
+            holder = attached(holder, job, desk.now, desk.retention_seconds)
+            tables.put_job(holder)
+            desk.has_work = True
             return Accepted(holder, is_new=False)
     purge_at = max(job.deadline, desk.now) + desk.retention_seconds
     job = replace(job, updated=desk.now, purge_at=purge_at, body_bytes=len(body))
     tables.put_job(job)
     tables.put_body(job.id, body)
-    tables.attach(job.attach_key, job.id)
     desk.has_work = True
     return Accepted(job, is_new=True)
 
 
-def cancel(desk: Desk, job_id: str) -> Job:
+def leave(desk: Desk, job_id: str) -> None:
+    """Note that a caller waits no longer."""
+    job = desk.tables.job(job_id)
+    if job is not None:
+        desk.tables.put_job(left(job))
+
+
+def cancel(desk: Desk, job_id: str, if_unwanted: bool) -> Job:
     """End a live job and return it as it was."""
     job = _known(desk, job_id)
+    if if_unwanted and is_wanted(job):
+        raise Conflict("somebody waits for the job", job.state)
     if job.state not in job_sources(JobEvent.CANCEL):
         raise Conflict(f"the job is {job.state.value} already", job.state)
     change = JobChange(JobEvent.CANCEL, (job_id,))
@@ -76,6 +85,7 @@ def reset(desk: Desk, job_id: str, tier: JobTier, due: float, deadline: float) -
         answer_source=None,
         provider_id=None,
         rescue_begun=None,
+        wanted=NEVER,
         purge_at=max(deadline, desk.now) + desk.retention_seconds,
     )
     desk.tables.put_answer(job_id, None)

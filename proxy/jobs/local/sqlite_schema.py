@@ -62,7 +62,14 @@ CREATE INDEX completions_of ON completions (upstream, model, tier, number);
 CREATE TABLE facts (name TEXT PRIMARY KEY, value BLOB NOT NULL) WITHOUT ROWID;
 """
 
-MIGRATIONS: tuple[str, ...] = (_FIRST,)
+_SEVERAL_JOBS_WITH_ONE_ATTACH_KEY = """
+ALTER TABLE jobs ADD COLUMN attach_order INTEGER;
+CREATE INDEX jobs_alike ON jobs (attach_key, attach_order, created, id) WHERE attach_order IS NOT NULL;
+UPDATE jobs SET attach_order = 1 WHERE state IN ('accepted', 'packed', 'submitted', 'succeeded', 'rescued');
+DROP TABLE attachments
+"""
+
+MIGRATIONS: tuple[str, ...] = (_FIRST, _SEVERAL_JOBS_WITH_ONE_ATTACH_KEY)
 
 
 def migrate(connection: sqlite3.Connection) -> None:

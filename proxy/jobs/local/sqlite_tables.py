@@ -6,6 +6,7 @@ import json
 import sqlite3
 from collections.abc import Iterable, Sequence
 
+from proxy.jobs.attaching import attach_order
 from proxy.jobs.changes import Census, JobQuery, Page, PoolSummary
 from proxy.jobs.model import (
     LIVE_JOB_STATES,
@@ -29,15 +30,15 @@ from proxy.jobs.records import (
     encode,
     encode_answer,
 )
-from proxy.jobs.sealing import Vault
-from proxy.jobs.store import MAX_COMPLETIONS
+from proxy.jobs.sealing import NAMING_BYTES, Vault
+from proxy.jobs.store import BEAT_KEPT_SECONDS, MAX_COMPLETIONS
 
 _PUT_JOB = """
-INSERT INTO jobs VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+INSERT INTO jobs VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 ON CONFLICT (id) DO UPDATE SET
     state = excluded.state, tier = excluded.tier, due = excluded.due, ready = excluded.ready,
     lease_until = excluded.lease_until, batch_id = excluded.batch_id, purge_at = excluded.purge_at,
-    document = excluded.document
+    document = excluded.document, attach_order = excluded.attach_order
 """
 _PUT_BATCH = """
 INSERT INTO batches VALUES (?, ?, ?, ?, ?, ?)
@@ -71,6 +72,10 @@ DELETE FROM completions WHERE upstream = ?1 AND model = ?2 AND tier = ?3 AND num
     SELECT number FROM completions WHERE upstream = ?1 AND model = ?2 AND tier = ?3
     ORDER BY number DESC LIMIT 1 OFFSET ?4)
 """
+_ATTACHED = """
+SELECT document FROM jobs WHERE attach_key = ? AND attach_order IS NOT NULL
+ORDER BY attach_order, created, id LIMIT 1
+"""
 _ALL_TIERS = json.dumps([tier.value for tier in JobTier])
 _LIVE = json.dumps([state.value for state in LIVE_JOB_STATES])
 
@@ -101,26 +106,20 @@ class SqliteTables:
         columns = (
             *(job.id, job.attach_key, job.owner, job.group.key, job.upstream, job.created),
             *(job.body_bytes, job.input_tokens, job.state.value, job.tier.value, job.due, job.ready),
-            *(_until(job.lease), job.batch_id, job.purge_at, encode(job)),
+            *(_until(job.lease), job.batch_id, job.purge_at, encode(job), attach_order(job)),
         )
         self._run(_PUT_JOB, columns)
 
     def drop_job(self, job_id: str) -> None:
         """See `Tables`."""
-        self._run("DELETE FROM attachments WHERE job_id = ?1 AND attach_key = "
-                  "(SELECT attach_key FROM jobs WHERE id = ?1)", (job_id,))  # fmt: skip
         self._run("DELETE FROM jobs WHERE id = ?", (job_id,))
         for table in ("bodies", "answers", "bookings"):
             self._run(f"DELETE FROM {table} WHERE job_id = ?", (job_id,))
 
-    def attached(self, attach_key: str) -> str | None:
+    def attached(self, attach_key: str) -> Job | None:
         """See `Tables`."""
-        row = self._run("SELECT job_id FROM attachments WHERE attach_key = ?", (attach_key,)).fetchone()
-        return None if row is None else str(row[0])
-
-    def attach(self, attach_key: str, job_id: str) -> None:
-        """See `Tables`."""
-        self._run("INSERT OR REPLACE INTO attachments VALUES (?, ?)", (attach_key, job_id))
+        document = self._one(_ATTACHED, attach_key)
+        return None if document is None else decode_job(document)
 
     def body(self, job_id: str) -> bytes | None:
         """See `Tables`."""
@@ -277,7 +276,27 @@ class SqliteTables:
         for batch_id in batches:
             self._run("DELETE FROM batches WHERE id = ?", (batch_id,))
             self._run("DELETE FROM members WHERE batch_id = ?", (batch_id,))
+        self._run("DELETE FROM facts WHERE name GLOB 'beat:*' AND value < ?", (now - BEAT_KEPT_SECONDS,))
         return jobs + batches
+
+    def beats(self, worker: str, now: float | None) -> dict[str, float]:
+        """See `Tables`."""
+        own = f"beat:{worker}"
+        if now is None:
+            self._run("DELETE FROM facts WHERE name = ?", (own,))
+        else:
+            self._run("INSERT OR REPLACE INTO facts VALUES (?, ?)", (own, now))
+        found = self._run("SELECT name, value FROM facts WHERE name GLOB 'beat:*' AND name <> ?", (own,))
+        return {name.removeprefix("beat:"): float(value) for name, value in found}
+
+    def beginnings(self, limit: int) -> list[bytes]:
+        """Return how the newest and the oldest bodies and answers begin: which keys they need."""
+        found: list[bytes] = []
+        for column, table in (("body", "bodies"), ("answer", "answers")):
+            for order in ("ASC", "DESC"):
+                statement = f"SELECT substr({column}, 1, ?) FROM {table} ORDER BY rowid {order} LIMIT ?"
+                found += [bytes(raw) for (raw,) in self._run(statement, (NAMING_BYTES, limit))]
+        return found
 
     def salt(self, fresh: bytes) -> bytes:
         """See `Tables`."""

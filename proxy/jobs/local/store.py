@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import secrets
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
 from proxy.core.clock import Clock
@@ -104,9 +104,13 @@ class LocalStore(ABC):
             job_id, lambda: self.get(job_id), timeout_seconds, RECHECK_SECONDS
         )
 
-    async def cancel(self, job_id: str) -> Job:
+    async def leave(self, job_id: str) -> None:
         """See `JobStore`."""
-        return await self._work(lambda desk: callers.cancel(desk, job_id))
+        await self._work(lambda desk: callers.leave(desk, job_id))
+
+    async def cancel(self, job_id: str, *, if_unwanted: bool = False) -> Job:
+        """See `JobStore`."""
+        return await self._work(lambda desk: callers.cancel(desk, job_id, if_unwanted))
 
     async def deliver(self, job_id: str) -> Job:
         """See `JobStore`."""
@@ -147,6 +151,12 @@ class LocalStore(ABC):
     async def release(self, lease: Lease, due: float | None = None) -> None:
         """See `JobStore`."""
         await self._work(lambda desk: leases.release(desk, lease, due))
+
+    async def beats(self, worker: str, *, is_leaving: bool = False) -> Mapping[str, float]:
+        """See `JobStore`."""
+        return await self._work(
+            lambda desk: desk.tables.beats(worker, None if is_leaving else self._clock.wall())
+        )
 
     async def wait_for_work(self, timeout_seconds: float) -> bool:
         """See `JobStore`."""

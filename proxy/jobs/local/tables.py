@@ -26,15 +26,11 @@ class Tables(Protocol):
         ...
 
     def drop_job(self, job_id: str) -> None:
-        """Delete a job with body, answer, bookings and, where it is its own, attach key."""
+        """Delete a job with body, answer and bookings."""
         ...
 
-    def attached(self, attach_key: str) -> str | None:
-        """Return the id of the job that holds an attach key."""
-        ...
-
-    def attach(self, attach_key: str, job_id: str) -> None:
-        """Give an attach key to a job."""
+    def attached(self, attach_key: str) -> Job | None:
+        """Return the first by `attach_order` of the jobs with an attach key, the oldest of several."""
         ...
 
     def body(self, job_id: str) -> bytes | None:
@@ -127,6 +123,10 @@ class Tables(Protocol):
 
     def purge(self, now: float, limit: int) -> list[str]:
         """Delete jobs and batches whose time is over; returns their ids."""
+        ...
+
+    def beats(self, worker: str, now: float | None) -> dict[str, float]:
+        """Note a worker's time, `None` to forget it; returns the others'. `purge` forgets those a day old."""
         ...
 
     def salt(self, fresh: bytes) -> bytes:

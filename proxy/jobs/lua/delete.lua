@@ -14,9 +14,6 @@ local function drop_job(id)
   take_out(job)
   redis.call('ZREM', P .. 'all', id)
   redis.call('ZREM', P .. 'owner:' .. job.owner, id)
-  if redis.call('GET', P .. 'attach:' .. job.attach_key) == id then
-    redis.call('DEL', P .. 'attach:' .. job.attach_key)
-  end
   gone[#gone + 1] = { 'job:' .. id, redis.call('HGET', P .. 'job:' .. id, 'answer_key') or '' }
   redis.call('DEL', P .. 'job:' .. id, P .. 'book:' .. id)
   ended[#ended + 1] = id

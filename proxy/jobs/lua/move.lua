@@ -5,7 +5,8 @@
 -- ARGV[1]  JSON:
 --   job_lease, batch_lease  {id, token, worker}: one of them, or none where nobody needs to hold anything
 --   batch    {sources: state -> true, set: field -> text, drop: fields, empties: boolean}, or none
---   changes  list of {ids, targets: state -> state, set, drop, tries, is_ending, answer_source, booking}
+--   changes  list of {ids, targets: state -> state, set, drop, tries, is_ending, answer_source, booking,
+--            if_unwanted: only where nobody waits}
 -- Returns {"gone"}, {"lost"}, {"state", state} or {"holds", state} with nothing written, or
 --   {"ok", ids moved, {id, state, …} refused with "" for a deleted job, hash of the batch,
 --    hash of the only job before, hash of the only job after}
@@ -34,7 +35,8 @@ for _, change in ipairs(request.changes) do
     end
     if job and change.answer_source and job.answer_source == change.answer_source then
       applied[#applied + 1] = id
-    elseif job and change.targets[job.state] and (not lease or job.batch_id == lease.id) then
+    elseif job and change.targets[job.state] and (not lease or job.batch_id == lease.id)
+        and not (change.if_unwanted and tonumber(job.waiting or '1') > 0) then
       moving[#moving + 1] = { job, change }
       if change.is_leaving then
         leaving = leaving + 1

@@ -8,7 +8,7 @@
 --
 -- Keys behind the prefix:
 --   job:<id>         hash    facts (JSON) and progress of a job; `token`, `worker`, `until` are its lease
---   attach:<key>     string  the id of the job that holds an attach key
+--   alike:<key>      zset    ids of the jobs with an attach key by which is joined first (`attaching.py`)
 --   state:<state>    zset    ids of jobs by creation
 --   all              zset    ids of all jobs by creation
 --   owner:<owner>    zset    ids of a submitter's jobs by creation
@@ -32,7 +32,8 @@ local P = KEYS[1]
 local LIVE = { accepted = true, packed = true, submitted = true }
 local FIELDS = {
   'state', 'tier', 'due', 'ready', 'until', 'token', 'worker', 'batch_id', 'pool', 'body_bytes',
-  'input_tokens', 'created', 'ended_as', 'answer_source', 'owner', 'attach_key',
+  'input_tokens', 'created', 'ended_as', 'answer_source', 'owner', 'attach_key', 'delivery', 'deadline',
+  'wanted', 'waiting', 'purge_at',
 }
 local ended = {}
 
@@ -59,13 +60,35 @@ local function is_held(lease_until, now)
   return lease_until and tonumber(lease_until) > tonumber(now)
 end
 
+local function sooner(one, other)
+  if tonumber(one) <= tonumber(other) then
+    return one
+  end
+  return other
+end
+
 local function minus(count)
   return string.format('%d', -tonumber(count))
+end
+
+-- Puts a job among those with its attach key, where retries look for theirs.
+local function put_alike(job)
+  local alike = P .. 'alike:' .. job.attach_key
+  local is_good = job.ended_as == 'succeeded' or job.ended_as == 'rescued'
+  local waiting = tonumber(job.waiting or '1')
+  if LIVE[job.state] or (is_good and job.state ~= 'delivered') then
+    redis.call('ZADD', alike, waiting, job.id)
+  elseif is_good then
+    redis.call('ZADD', alike, 1000000000 + waiting, job.id)
+  else
+    redis.call('ZREM', alike, job.id)
+  end
 end
 
 -- Takes a job out of every index that follows its progress.
 local function take_out(job)
   redis.call('ZREM', P .. 'state:' .. job.state, job.id)
+  redis.call('ZREM', P .. 'alike:' .. job.attach_key, job.id)
   if LIVE[job.state] then
     redis.call('ZREM', P .. 'due:' .. job.tier, job.id)
   end
@@ -89,6 +112,7 @@ end
 -- Puts a job into the indexes that follow its progress.
 local function put_in(job)
   redis.call('ZADD', P .. 'state:' .. job.state, job.created, job.id)
+  put_alike(job)
   if LIVE[job.state] then
     redis.call('ZADD', P .. 'due:' .. job.tier, later(job.due, job['until'] or '0'), job.id)
   end

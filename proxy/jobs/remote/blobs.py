@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from proxy.jobs.model import Answer
 from proxy.jobs.records import decode_answer, encode_answer
 from proxy.jobs.remote.client import RedisClient
-from proxy.jobs.sealing import Vault
+from proxy.jobs.sealing import NAMING_BYTES, Vault, unopenable
 
 SLACK_SECONDS = 86_400.0
 """How much longer than its job a blob stays at most."""
@@ -44,6 +44,11 @@ class Blobs:
         found = await self._client.pipeline([("GET", self._body_key(job_id)) for job_id in job_ids])
         pairs = zip(job_ids, found, strict=True)
         return {job_id: self._vault.open(blob, job_id) for job_id, blob in pairs if blob is not None}
+
+    async def unopenable(self, job_ids: Sequence[str]) -> str | None:
+        """Return a sentence about bodies that need another key, `None` where there are none."""
+        commands = [("GETRANGE", self._body_key(job_id), 0, NAMING_BYTES - 1) for job_id in job_ids]
+        return unopenable(self._vault, [raw for raw in await self._client.pipeline(commands) if raw])
 
     async def put_answers(self, answers: Sequence[tuple[str, Answer]], seconds: float) -> dict[str, str]:
         """Keep answers, each under a new key; returns the keys by job."""

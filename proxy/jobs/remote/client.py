@@ -39,8 +39,8 @@ _MOST_CALLS = 32
 _SPARE_CONNECTIONS = 4
 _MESSAGE_SECONDS = 1.0
 
-SCRIPTS = ("accept", "book", "candidates", "claim", "claim_one", "claim_role", "delete", "lease", "move",
-           "pack", "split")  # fmt: skip
+SCRIPTS = ("accept", "book", "candidates", "claim", "claim_one", "claim_role", "delete", "lease", "leave",
+           "move", "pack", "split")  # fmt: skip
 """The files in `lua/`, each with `prelude` before it."""
 
 
@@ -128,6 +128,14 @@ class RedisClient:
                 return await client.eval(text, 1, prefix, *arguments)
 
         return await self.call(ask)
+
+    async def time(self) -> float:
+        """Return what the clock of the server says (of any one of a Cluster), in seconds since the epoch."""
+        where = {"target_nodes": RedisCluster.RANDOM} if self.is_cluster else {}
+        told: Any = await self.call(lambda client: client.execute_command("TIME", **where))
+        # Some releases of the client name the node that answered.
+        seconds, microseconds = next(iter(told.values())) if isinstance(told, dict) else told
+        return float(seconds) + float(microseconds) / 1e6
 
     async def pipeline(self, commands: Sequence[tuple[str | bytes | int, ...]]) -> list[Any]:
         """Run commands that do not depend on each other, in one round trip per server."""

@@ -123,6 +123,13 @@ async def pools(client: RedisClient, prefix: str) -> tuple[PoolSummary, ...]:
     return tuple(sorted(summaries, key=lambda summary: summary.group))
 
 
+async def some_job_ids(client: RedisClient, prefix: str) -> tuple[str, ...]:
+    """Return ids of the newest and the oldest jobs."""
+    ends = ((0, _CHUNK - 1), (-_CHUNK, -1))
+    found = await client.pipeline([("ZRANGE", f"{prefix}all", first, last) for first, last in ends])
+    return tuple({raw.decode() for part in found for raw in part})
+
+
 async def warnings(client: RedisClient) -> tuple[str, ...]:
     """Return what keeps the server from being durable, one sentence each."""
     if client.is_cluster:

@@ -209,7 +209,7 @@ def move_request(move: BatchMove, now: float, retention_seconds: float) -> dict[
 def reset_request(change: JobChange, now: float, deadline: float, purge_at: float) -> dict[str, Any]:
     """Return the change of a job that is tried again."""
     request = change_request(change, now, 0.0)
-    request["set"] |= _texts({"deadline": deadline, "purge_at": purge_at})
+    request["set"] |= _texts({"deadline": deadline, "wanted": NEVER, "purge_at": purge_at})
     request["drop"] = [
         *("ended", "ended_as", "error", "answer_source", "answer_key", "provider_id", "rescue_begun"),
     ]

@@ -53,7 +53,10 @@ class Attempt:
 
 async def attempt(kit: Kit, job: Job, tier: JobTier, source: str) -> Attempt:
     """Send a job's body by a tier that is one call; raises nothing for what the provider does."""
-    bodies = await kit.insist(lambda: kit.store.bodies((job.id,)))
+    try:
+        bodies = await kit.insist(lambda: kit.store.bodies((job.id,)))
+    except SealError as problem:
+        return Attempt(tier, source, Judged(Verdict.FINAL, unreadable(problem)))
     body = bodies.get(job.id)
     if body is None:
         return Attempt(tier, source, Judged(Verdict.FINAL, JobError("body_erased", "the body is erased")))
@@ -63,6 +66,11 @@ async def attempt(kit: Kit, job: Job, tier: JobTier, source: str) -> Attempt:
     except TimeoutError:
         error = JobError("no_turn", "too many other calls to the upstream are under way")
         return Attempt(tier, source, Judged(Verdict.AGAIN, error))
+
+
+def unreadable(problem: SealError) -> JobError:
+    """Return why a job fails whose body does not open: nothing was sent, so nothing is booked."""
+    return JobError("body_unreadable", f"the job's request cannot be read: {problem}")
 
 
 async def _call(kit: Kit, job: Job, tier: JobTier, source: str, body: bytes) -> Attempt:

@@ -111,7 +111,13 @@ async def _give_up(kit: Kit, lease: Lease, job: Job, tried: Attempt) -> None:
 
 
 async def expire(kit: Kit, lease: Lease, job: Job) -> None:
-    """End a job whose deadline has passed."""
+    """End a job whose deadline has passed, unless somebody with more time has joined it meanwhile."""
+    seen = await kit.insist(lambda: kit.store.get(job.id))
+    if seen is not None and seen.is_live and kit.now() < seen.deadline:
+        note = JobError("deadline_moved", "no answer came for the first of its callers in time")
+        back = JobChange(JobEvent.RETURN, (job.id,), tier=JobTier.DIRECT, tiers=(), due=kit.now(), error=note)
+        await kit.commit(lease, back)
+        return
     error = JobError("deadline_passed", "no answer came before the deadline")
     await kit.commit(lease, JobChange(JobEvent.EXPIRE, (job.id,), error=error))
 

@@ -68,6 +68,10 @@ class Kit:
         """Return seconds since the epoch."""
         return self._clock.wall()
 
+    def monotonic(self) -> float:
+        """Return seconds from an arbitrary start."""
+        return self._clock.monotonic()
+
     def backoff(self, failures: int) -> float:
         """Return how long to leave a provider alone after so many failures in a row."""
         settings = self.settings
@@ -109,7 +113,7 @@ class Kit:
         jobs = await self.live_jobs() if many is None else many
         window = rescue_window(jobs, direct, self.settings.calls, self.most_calls(job.upstream))
         begun = job.created if since is None else since
-        return spread_rescue_at(job.id, job.deadline, direct, window, begun)
+        return spread_rescue_at(job.id, job.wanted_by, direct, window, begun)
 
     def most_calls(self, upstream: str) -> int:
         """Return how many calls of a tier an upstream takes at once; 0 is no limit."""

@@ -22,6 +22,7 @@ from proxy.jobs.store import Conflict, StoreError, StoreUnavailable
 from proxy.jobs.transitions import JobEvent
 from proxy.jobs.worker.background import background, cancelled
 from proxy.jobs.worker.batches import advance
+from proxy.jobs.worker.clocks import Clocks
 from proxy.jobs.worker.endings import expire, lose
 from proxy.jobs.worker.kit import Kit
 from proxy.jobs.worker.packer import ROLE as PACKER
@@ -39,6 +40,7 @@ class Worker:
 
     def __init__(self, kit: Kit) -> None:
         self.kit = kit
+        self._clocks = Clocks(kit.settings.beat_seconds)
         self._packer = Packer(kit, self._begin_packed)
         self._calls: set[asyncio.Task[None]] = set()
         self._batches: set[asyncio.Task[None]] = set()
@@ -56,9 +58,11 @@ class Worker:
                     ("packer", self._pack),
                     ("janitor", self._purge),
                 ):
-                    group.create_task(self._repeat(turn), name=f"worker {name}")
+                    group.create_task(self._repeat(self._believed(turn)), name=f"worker {name}")
+                group.create_task(self._repeat(self._beat), name="worker clock")
         finally:
             await self._give_back_everything()
+            await self._let_go(self.kit.store.beats(self.kit.settings.name, is_leaving=True))
             self._stopped.set()
 
     async def stop(self, drain_seconds: float = 0.0) -> None:
@@ -70,14 +74,14 @@ class Worker:
         await self._give_back_everything()
         await self._stopped.wait()
 
-    async def cancel(self, job_id: str) -> Job:
+    async def cancel(self, job_id: str, *, if_unwanted: bool = False) -> Job:
         """End a live job for its owner, here and at the provider; return it as it was.
 
         What a batch does with it is discarded (and booked) when it comes; a batch of which nobody wants
-        anything any more is cancelled as a whole at its next poll. Raises `Conflict` for one that has ended.
+        anything any more is cancelled as a whole at its next poll. Raises `Conflict` as the store does.
         """
         kit = self.kit
-        job = await kit.store.cancel(job_id)
+        job = await kit.store.cancel(job_id, if_unwanted=if_unwanted)
         after = await kit.store.get(job_id)
         if after is not None:
             kit.watch.ended(after)
@@ -180,6 +184,42 @@ class Worker:
         except TimeoutError:
             pass
         return True
+
+    # ---- clocks
+
+    def _believed(self, turn: Callable[[], Awaitable[bool]]) -> Callable[[], Awaitable[bool]]:
+        """Return a turn that is taken only while no other clock contradicts ours."""
+
+        async def take() -> bool:
+            if not self._clocks.is_fresh(self.kit.now(), self.kit.monotonic()):
+                await self._compare_clocks()
+            return self._clocks.may_work and await turn()
+
+        return take
+
+    async def _beat(self) -> bool:
+        await self._compare_clocks()
+        try:
+            async with asyncio.timeout(self.kit.settings.beat_seconds):
+                await self._stopping.wait()
+        except TimeoutError:
+            pass
+        return True
+
+    async def _compare_clocks(self) -> None:
+        kit, clocks = self.kit, self._clocks
+        was_contradicted = clocks.is_contradicted
+        clocks.look(await kit.store.beats(kit.settings.name), kit.now(), kit.monotonic())
+        if clocks.is_contradicted:
+            kit.watch.trouble(Trouble.CLOCK_AHEAD, "")
+            if not was_contradicted:
+                _log.error(
+                    "this machine's clock is %.0f s ahead of others that use the job store: no job is worked "
+                    "on, expired or deleted here until they agree",
+                    clocks.ahead_seconds,
+                )
+        elif was_contradicted:
+            _log.warning("this machine's clock agrees with the others again: jobs are worked on")
 
     # ---- tasks
 

@@ -30,6 +30,7 @@ class WorkerSettings:
     batch_tries        how often a job goes through batches before another tier takes it
     flex_misses        how often flex may have no capacity before another cheap tier takes the job
     splits             how often a batch that exceeds a quota is halved
+    beat               how often a worker tells its clock and hears the others'
     clean_tries        how often the deletion of a provider's files is tried
     """
 
@@ -50,6 +51,7 @@ class WorkerSettings:
     clean_tries: int = 8
     purge_every_seconds: float = 60.0
     pace_lifetime_seconds: float = 5.0
+    beat_seconds: float = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +96,7 @@ class Trouble(Enum):
     DUPLICATE_LINE = "duplicate_line"
     DUPLICATE_BATCH = "duplicate_batch"
     LOST_CALL = "lost_call"
+    CLOCK_AHEAD = "clock_ahead"
     INTERNAL = "internal_error"
 
 

@@ -137,11 +137,12 @@ class _Settling:
                 bill = read_bill(job.endpoint, outcome.answer.body)
                 price = kit.price(job.upstream, job.model)
                 booking = book_failure(job, self._source, JobTier.BATCH, bill, price)
+            if booking is None and outcome.may_have_run:
+                booking = book_unknown(job, self._source)
             return JobChange(JobEvent.FAIL, (job.id,), answer=outcome.answer, error=error, booking=booking)
-        lost = None
+        lost = book_unknown(job, self._source) if outcome.may_have_run else None
         if outcome.kind is OutcomeKind.MISSING:
             self._trouble(Trouble.MISSING_LINE)
-            lost = book_unknown(job, self._source)
         wait = kit.backoff(job.attempts) if outcome.kind is OutcomeKind.RETRY else 0.0
         return again(kit, job, p95, wait, error, booking=lost)
 
@@ -154,7 +155,7 @@ class _Settling:
         for change in changes:
             job = known[change.job_ids[0]]
             if job.id in applied:
-                kit.told(_after(job, change, kit.now()), change)
+                kit.told(as_committed(job, change, kit.now()), change)
             elif job.id in done.refused and change.booking is not None:
                 await kit.book(job, replace(change.booking, kind=BookingKind.LOSER))
 
@@ -194,7 +195,7 @@ def again(
     )
 
 
-def _after(job: Job, change: JobChange, now: float) -> Job:
+def as_committed(job: Job, change: JobChange, now: float) -> Job:
     """Return a job as it stands after a commit, without asking the store for hundreds of them."""
     state = job_target(change.event, job.state) if job.is_live else job.state
     if state in LIVE_JOB_STATES or not job.is_live:

@@ -15,10 +15,13 @@ from functools import partial
 from proxy.jobs.changes import BatchMove, JobChange
 from proxy.jobs.model import Batch, BatchState, Job, Lease
 from proxy.jobs.packing import encode_line, line_bytes
+from proxy.jobs.sealing import SealError
 from proxy.jobs.transitions import BatchEvent, JobEvent
+from proxy.jobs.worker.attempts import unreadable
 from proxy.jobs.worker.kit import Kit
 from proxy.jobs.worker.ports import Trouble
-from proxy.upstream.providers.batch_api import BatchApi, BatchInput, RemoteBatch, RemoteState
+from proxy.jobs.worker.settlement import as_committed
+from proxy.upstream.providers.batch_api import BatchApi, BatchApiError, BatchInput, RemoteBatch, RemoteState
 
 _BODIES_AT_ONCE = 100
 _BYTES_AT_ONCE = 8 * 1024 * 1024
@@ -45,7 +48,22 @@ async def submit(kit: Kit, lease: Lease, batch: Batch, api: BatchApi, *, is_fres
     if not jobs:
         done = await kit.commit_batch(lease, BatchMove(BatchEvent.ABANDON))
         return done.batch
-    content = _input(kit, batch, api, jobs)
+    problems: list[SealError] = []
+    content = _input(kit, batch, api, jobs, problems)
+    try:
+        batch, remote = await _sent(kit, lease, batch, api, content, is_fresh=is_fresh)
+    except (BatchApiError, SealError):
+        if not problems:
+            raise
+        # The client has made an error of the network of it.
+        return await _fail_unreadable(kit, lease, batch, jobs)
+    await _created(kit, lease, batch, remote, jobs)
+    return None
+
+
+async def _sent(
+    kit: Kit, lease: Lease, batch: Batch, api: BatchApi, content: BatchInput, *, is_fresh: bool
+) -> tuple[Batch, RemoteBatch]:
     if batch.state is BatchState.INTENT:
         file_id = None if is_fresh else await _uploaded_before(api, content)
         file_id = file_id or await api.upload(content)
@@ -53,9 +71,23 @@ async def submit(kit: Kit, lease: Lease, batch: Batch, api: BatchApi, *, is_fres
         batch = (await kit.commit_batch(lease, move)).batch
     else:
         await kit.insist(lambda: kit.store.renew(lease, kit.settings.lease_seconds))
-    remote = await api.create(content, batch.input_file_id)
-    await _created(kit, lease, batch, remote, jobs)
-    return None
+    return batch, await api.create(content, batch.input_file_id)
+
+
+async def _fail_unreadable(kit: Kit, lease: Lease, batch: Batch, jobs: Sequence[Job]) -> Batch:
+    """Take jobs whose bodies do not open out of a batch that was not sent: they fail with the reason."""
+    changes = []
+    for job in jobs:
+        try:
+            await kit.insist(partial(kit.store.bodies, (job.id,)))
+        except SealError as problem:
+            changes.append(JobChange(JobEvent.FAIL, (job.id,), error=unreadable(problem)))
+    done = await kit.commit_batch(lease, None, changes)
+    known = {job.id: job for job in jobs}
+    for change in changes:
+        if change.job_ids[0] in done.applied:
+            kit.told(as_committed(known[change.job_ids[0]], change, kit.now()), change)
+    return done.batch
 
 
 async def adopt(kit: Kit, lease: Lease, batch: Batch, api: BatchApi, found: Sequence[RemoteBatch]) -> None:
@@ -104,14 +136,21 @@ async def _open_jobs(kit: Kit, batch: Batch) -> tuple[Job, ...]:
     return await kit.insist(lambda: kit.store.jobs(ids))
 
 
-def _input(kit: Kit, batch: Batch, api: BatchApi, jobs: Sequence[Job]) -> BatchInput:
+def _input(
+    kit: Kit, batch: Batch, api: BatchApi, jobs: Sequence[Job], problems: list[SealError]
+) -> BatchInput:
+    """Return what is sent; a body that does not open ends the sending and goes into `problems`."""
     group = batch.group
     url = api.line_url(group.endpoint)
 
     async def lines() -> AsyncIterator[bytes]:
         for part in _parts(jobs):
             ids = [job.id for job in part]
-            bodies = await kit.insist(partial(kit.store.bodies, ids))
+            try:
+                bodies = await kit.insist(partial(kit.store.bodies, ids))
+            except SealError as problem:
+                problems.append(problem)
+                raise
             yield b"".join(
                 encode_line(job.id, bodies[job.id], url, job.method) for job in part if job.id in bodies
             )

@@ -14,7 +14,9 @@ from typing import Any
 import orjson
 
 from proxy.core.errors import JOB_CANCELLED, JOB_EXPIRED, JOB_FAILED, ProxyError
+from proxy.core.json_values import decode
 from proxy.dialects.answer_events import answer_events
+from proxy.dialects.dialect import Dialect
 from proxy.http.head import Header, ResponseHead
 from proxy.jobs.model import Answer, Booking, Job, JobState
 
@@ -23,6 +25,7 @@ MOST_RETRY_SECONDS = 60
 """Clients obey no longer wait, and some obey every one."""
 
 _LEAST_RETRY_SECONDS = 2
+_EVENTS = (("content-type", "text/event-stream; charset=utf-8"),)
 _NOT_RELAYED = frozenset({"content-length", "content-encoding", "transfer-encoding", "connection"})
 
 Whole = tuple[ResponseHead, bytes]
@@ -111,18 +114,33 @@ def no_answer(job: Job) -> ProxyError:
             return ProxyError(JOB_FAILED, f"This job failed: {_printable(said)}.")
 
 
-def events(answer: Whole, dialect_name: str, includes_usage: bool) -> Whole:
-    """Return a complete answer as events; an error, or what cannot be told so, as it is."""
+def events(answer: Whole, dialect: Dialect, includes_usage: bool) -> Whole:
+    """Return a complete answer as events, a refusal as the error event of its API.
+
+    Its caller's stream has begun, so that its status is spent; what cannot be told so comes as it is.
+    """
     head, body = answer
     if head.status >= 300:
-        return answer
-    told = answer_events(dialect_name, body, includes_usage)
+        event = _refusal_event(dialect, head.status, body)
+        return _head(200, _EVENTS, len(event)), event
+    told = answer_events(dialect.name, body, includes_usage)
     if told is None:
         return answer
     of_body = (b"content-type", b"content-length")
     headers: list[Header] = [header for header in head.headers if header[0] not in of_body]
     headers.append((b"content-type", b"Content-Type", b"text/event-stream; charset=utf-8"))
     return ResponseHead(head.status, head.reason, headers), told
+
+
+def _refusal_event(dialect: Dialect, status: int, body: bytes) -> bytes:
+    said = decode(body)
+    error = said.get("error", said) if isinstance(said, dict) else None
+    facts = error if isinstance(error, dict) else {"message": error}
+    message = facts.get("message")
+    if not isinstance(message, str) or not message:
+        message = f"The provider answered with status {status}."
+    code = facts.get("code") or facts.get("type")
+    return dialect.error_event(message, code if isinstance(code, str) else f"status_{status}", None)
 
 
 def paid_usd(bookings: tuple[Booking, ...]) -> float | None:

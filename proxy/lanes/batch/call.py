@@ -136,7 +136,8 @@ class BatchCall:
             self._left(accepted)
             return
         job = accepted.job
-        self._exchange.deferred = Deferred(job.id, job.tier.value)
+        is_attached = not accepted.is_new
+        self._exchange.deferred = Deferred(job.id, job.tier.value, is_attached=is_attached)
         match self._deferral.plan.delivery:
             case Delivery.TICKET:
                 self._tell(ticket(job, self._lane.clock.wall()))
@@ -180,7 +181,6 @@ class BatchCall:
         job, lane = accepted.job, self._lane
         hold = Hold(lane, self._deferral, accepted, self._begun_at)
         self._is_held = True
-        self._lane.hold(job)
         try:
             if hold.heartbeat_seconds is not None:
                 self._is_begun = True
@@ -190,23 +190,25 @@ class BatchCall:
             if self._is_gone:
                 self._left(accepted)
             raise
-        finally:
-            self._lane.let_go(job)
         match outcome:
             case WayOut():
                 if outcome.job_to_cancel is not None:
-                    self._lane.later(0.0, outcome.job_to_cancel)
+                    self._lane.abandon(outcome.job_to_cancel)
                 self._book_wait()
                 self._go_direct(outcome.reason)
             case ProxyError():
+                self._lane.leave(job, cancels=False)
                 self._book_wait()
                 self._fail(outcome)
             case Ending():
-                self._exchange.deferred = Deferred(outcome.job.id, outcome.tier, outcome.paid_usd)
+                is_attached = not accepted.is_new
+                self._exchange.deferred = Deferred(
+                    outcome.job.id, outcome.tier, outcome.paid_usd, is_attached
+                )
                 self._book_wait()  # nothing counts as sent: how long the provider took is not told by this
                 if hold.heartbeat_seconds is not None and not self._deferral.is_stream:
                     self._read(outcome.answer[1])
-                self._tell(outcome.answer, by_upstream=True)
+                self._tell(outcome.answer, outcome.status)
                 await self._lane.deliver(outcome.job)
 
     def _read(self, body: bytes) -> None:
@@ -218,22 +220,19 @@ class BatchCall:
 
     def _left(self, accepted: Accepted) -> None:
         """The caller is gone; what was not promised ends with it, unless the route says otherwise."""
-        is_promised = accepted.job.delivery is not Delivery.HOLD and not accepted.is_new
-        if self._deferral.policy.on_disconnect is OnDisconnect.CANCEL and not is_promised:
-            self._lane.abandon(accepted.job)
+        self._lane.leave(accepted.job, self._deferral.policy.on_disconnect is OnDisconnect.CANCEL)
 
     def _book_wait(self) -> None:
         self._exchange.queue_seconds += self._lane.clock.monotonic() - self._begun_at
 
     # ---- telling
 
-    def _tell(self, whole: Whole, by_upstream: bool = False) -> None:
-        """Give the caller a complete answer; `by_upstream`: the provider made it."""
+    def _tell(self, whole: Whole, upstream_status: int = 0) -> None:
+        """Give the caller a complete answer. `upstream_status` is the provider's, 0: Weir made it."""
         self._is_over = True
         head, body = whole
         self._reply.head_received(head)
-        if not by_upstream:
-            self._exchange.upstream_status = 0
+        self._exchange.upstream_status = upstream_status
         if body:
             self._reply.body_received(body)
         self._reply.response_ended()

@@ -24,6 +24,7 @@ from proxy.lanes.batch.plan import (
     asks_soonest,
     delivery_of,
     needs_tokens,
+    odd_background,
     terms,
 )
 from proxy.policy.model import BatchPolicy, KeepAlive
@@ -45,6 +46,7 @@ class Candidate(msgspec.Struct, frozen=True):
     model: str
     is_stream: bool
     header: HeaderLookup
+    method: str
     is_ticket_allowed: bool
     deadline_seconds: float | None
     patience_seconds: float
@@ -129,11 +131,16 @@ class Deferring:
         )
 
     def _obstacle(self, candidate: Candidate) -> str | None:
+        if candidate.method != "POST":
+            return "only a POST is deferred"
         if not candidate.is_known_path:
             return "this path has no cheaper tier"
         if candidate.header("origin") is not None:
             # Its answer needs the upstream's CORS headers, which no batch has.
             return "a browser asks"
+        odd = odd_background(candidate.document, candidate.dialect)
+        if odd is not None:
+            return odd
         if candidate.delivery is Delivery.BACKGROUND and asks_soonest(candidate.document):
             return "the soonest answer is asked for"
         if continues_deferred(candidate.document):

@@ -10,14 +10,14 @@ The worker makes the direct call that rescues a late job; the way out is for whe
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
 from proxy.core.clock import Clock
 from proxy.core.errors import JOB_CANCELLED, JOB_PENDING, ProxyError
 from proxy.jobs.changes import Accepted
-from proxy.jobs.model import Delivery, Job, JobState, JobTier
+from proxy.jobs.model import LIVE_JOB_STATES, Delivery, Job, JobState, JobTier
 from proxy.jobs.store import Conflict, JobStore, StoreError, StoreUnavailable
 from proxy.lanes.batch.answers import Whole, events, paid_usd, whole
 from proxy.lanes.lane import Deferral
@@ -35,10 +35,11 @@ _PENDING_RETRY_SECONDS = 5
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """The job has an answer. `tier` is the provider's word for what it used."""
+    """The job has an answer, of the provider's `status`. `tier` is its word for what it used."""
 
     job: Job
     answer: Whole
+    status: int
     tier: str
     paid_usd: float | None
 
@@ -63,8 +64,9 @@ class Holding(Protocol):
     is_available: Callable[[], bool]
     """Whether the store is up, as far as is known."""
 
-    cancel: Callable[[str], Awaitable[Job]]
-    """Ends a job here and at the provider. Raises as `JobStore.cancel` does."""
+    async def give_up(self, job_id: str) -> None:
+        """Leave a job and end it where nobody else waits for it. Raises as `JobStore.cancel` does."""
+        ...
 
 
 class Hold:
@@ -130,11 +132,13 @@ class Hold:
         if self._job.delivery is not Delivery.HOLD:
             return WayOut("the job that it belongs to takes longer than its caller waits")
         try:
-            await self._lane.cancel(self._job.id)
+            await self._lane.give_up(self._job.id)
         except StoreUnavailable:
             return WayOut("job store unavailable, sent direct in time", self._job.id)
-        except Conflict:
-            return None
+        except Conflict as conflict:
+            if conflict.state not in LIVE_JOB_STATES:
+                return None
+            return WayOut("the job that it belongs to takes longer than its caller waits")
         except StoreError:
             pass
         return WayOut("no worker had taken the job up, sent direct in time")
@@ -153,9 +157,9 @@ class Hold:
             return told if isinstance(told, ProxyError) else self._pending()
         deferral = self._deferral
         if deferral.is_stream:
-            told = events(told, deferral.dialect.name, deferral.wants_usage)
+            told = events(told, deferral.dialect, deferral.wants_usage)
         paid = paid_usd(await self._store.bookings(job.id))
-        return Ending(job, told, answer.tier or job.tier.value, paid)
+        return Ending(job, told, answer.status, answer.tier or job.tier.value, paid)
 
     def _pending(self) -> ProxyError:
         message = f"The answer is not there yet (job {self._job.id}); trying again finds it."

@@ -71,7 +71,7 @@ def take_in(submission: Submission, job_id: str, now: float) -> Intake:
     first, *_ = plan.tiers
     job = Job(
         id=job_id,
-        attach_key=attach_key(submission, identity.owner(salt)),
+        attach_key=attach_key(submission, identity.owner(salt), body),
         owner=identity.owner(salt),
         upstream=submission.upstream.name,
         endpoint=plan.endpoint,
@@ -104,16 +104,23 @@ def _rescue_time(plan: DeferralPlan, job_id: str, deadline: float, now: float) -
     return max(now, spread_rescue_at(job_id, deadline, plan.direct_seconds, window_seconds, now))
 
 
-def attach_key(submission: Submission, owner: str) -> str:
+def attach_key(submission: Submission, owner: str, body: bytes) -> str:
     """Return what a second try of the same request has in common with the first, and nothing else has.
 
-    It is made of what the caller wrote, not of what the policy made of it. An `Idempotency-Key` counts.
+    It is made of what the caller wrote, of the route, and of what the route's steps made of it: another
+    policy gives another answer. An `Idempotency-Key` counts.
     """
     named = next((value for lower, _, value in submission.headers if lower == _IDEMPOTENCY_KEY), b"")
     parts = (b"attach", submission.upstream.name.encode(), submission.plan.endpoint.encode())
-    return fingerprint(
-        submission.salt, *parts, owner.encode(), named, _kind(submission.plan), submission.document.raw
-    )
+    route = submission.route.encode("utf-8", "surrogatepass")
+    sent = (route, _versions(submission.headers), submission.document.raw, body)
+    return fingerprint(submission.salt, *parts, owner.encode(), named, _kind(submission.plan), *sent)
+
+
+def _versions(headers: Iterable[Header]) -> bytes:
+    """Return the header fields that choose a version of an API, as one text."""
+    found = (b"%b:%b" % (lower, value) for lower, _, value in headers if lower.startswith(_KEPT_PREFIXES))
+    return b"\n".join(sorted(found))
 
 
 def _kind(plan: DeferralPlan) -> bytes:

@@ -23,12 +23,20 @@ import orjson
 from proxy.core.clock import Clock
 from proxy.core.decision import Deferred, LaneDecision
 from proxy.core.decision import Lane as LaneName
-from proxy.core.errors import BAD_REQUEST, JOB_NO_STREAM, JOB_NOT_FOUND, JOB_STORE_UNAVAILABLE, ProxyError
+from proxy.core.errors import (
+    BAD_REQUEST,
+    JOB_NO_STREAM,
+    JOB_NOT_FOUND,
+    JOB_STORE_UNAVAILABLE,
+    JOB_UNREADABLE,
+    ProxyError,
+)
 from proxy.core.exchange import Exchange
 from proxy.http.client import ResponseHandler
 from proxy.http.head import RequestHead
 from proxy.jobs.changes import JobQuery
-from proxy.jobs.model import Job
+from proxy.jobs.model import Delivery, Job
+from proxy.jobs.sealing import SealError
 from proxy.jobs.store import JobStore, StoreError, StoreUnavailable
 from proxy.lanes.batch.answers import JOBS_PATH, Whole, job_facts, json_answer, progress, whole
 from proxy.lanes.batch.background import deleted_object, job_id_of, response_object
@@ -88,6 +96,8 @@ class JobApi:
         except StoreUnavailable:
             message = "The job store is unavailable; the job itself is not affected."
             return ProxyError(JOB_STORE_UNAVAILABLE, message, retry_after_seconds=_RETRY_SECONDS)
+        except SealError as problem:
+            return ProxyError(JOB_UNREADABLE, f"The stored job cannot be read: {problem}.")
 
     async def _ask(self, head: RequestHead, exchange: Exchange) -> Answered:
         salt = self._salt()
@@ -99,7 +109,7 @@ class JobApi:
         found = _RESPONSE.fullmatch(path)
         if found is not None:
             job = await self._owned(job_id_of(found[1]) or "", owner)
-            if job is None:
+            if job is None or job.delivery is not Delivery.BACKGROUND:
                 return None
             self._note(exchange, job)
             return await self._response(method, found[2] is not None, job, head)
@@ -127,7 +137,7 @@ class JobApi:
     async def _job(self, method: str, is_cancel: bool, job: Job) -> Answered:
         match method, is_cancel:
             case (("GET" | "HEAD"), False):
-                return await self._show(job)
+                return await self._show(job, is_asked_only=method == "HEAD")
             case "POST", True:
                 return json_answer(200, orjson.dumps(job_facts(await self._cancelled(job))))
             case "DELETE", False:
@@ -137,11 +147,12 @@ class JobApi:
             case _:
                 return ProxyError(JOB_NOT_FOUND, "A job can be got, cancelled (POST …/cancel) or deleted.")
 
-    async def _show(self, job: Job) -> Answered:
+    async def _show(self, job: Job, is_asked_only: bool) -> Answered:
         if job.is_live:
             return progress(job, self._clock.wall())
         told = whole(job, await self._store.answer(job.id))
-        await self._delivered(job)
+        if not is_asked_only:
+            await self._delivered(job)
         return told
 
     async def _list(self, head: RequestHead, owner: str) -> Answered:
@@ -166,7 +177,7 @@ class JobApi:
                 if _query(head).get("stream", "false").lower() in ("true", "1"):
                     message = "A deferred response has no stream; get it without stream."
                     return ProxyError(JOB_NO_STREAM, message, "stream")
-                return await self._told(job)
+                return await self._told(job, is_asked_only=method == "HEAD")
             case "POST", True:
                 return await self._told(await self._cancelled(job))
             case "DELETE", False:
@@ -176,10 +187,10 @@ class JobApi:
             case _:
                 return ProxyError(JOB_NOT_FOUND, "A deferred response can be got, cancelled or deleted.")
 
-    async def _told(self, job: Job) -> Answered:
+    async def _told(self, job: Job, is_asked_only: bool = False) -> Answered:
         bodies = await self._store.bodies((job.id,))
         answer = None if job.is_live else await self._store.answer(job.id)
-        if not job.is_live:
+        if not job.is_live and not is_asked_only:
             await self._delivered(job)
         return json_answer(200, response_object(job, bodies.get(job.id), answer))
 

@@ -4,16 +4,16 @@
     background   the Responses API's own object, likewise
     hold         `hold`
 
-It owns who is held in this process and what becomes of their jobs when they leave. A request that cannot be
-kept goes direct, and its record says why: never an error because of us.
+It owns who is held in this process; who else waits for a job, in other processes too, the store knows. A
+request that cannot be kept goes direct, and its record says why: never an error because of us.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections import Counter
 from collections.abc import Awaitable, Callable
+from typing import Protocol
 from uuid import uuid4
 
 from proxy.core.clock import Clock
@@ -36,6 +36,14 @@ LONG_BODY_BYTES = 256 * 1024
 _MOST_FORGOTTEN = 10_000
 
 
+class Cancel(Protocol):
+    """Ends a job here and at the provider. Raises as `JobStore.cancel` does."""
+
+    def __call__(self, job_id: str, *, if_unwanted: bool = False) -> Awaitable[Job]:
+        """End a job."""
+        ...
+
+
 class BatchLane:
     """Makes jobs of requests. `salt` comes from the store; until it is known nothing is deferred.
 
@@ -52,7 +60,7 @@ class BatchLane:
         direct: Lane,
         vault: Vault | None,
         is_available: Callable[[], bool],
-        cancel: Callable[[str], Awaitable[Job]],
+        cancel: Cancel,
         grace_seconds: float = GRACE_SECONDS,
         new_id: Callable[[], str] = lambda: uuid4().hex,
     ) -> None:
@@ -67,8 +75,7 @@ class BatchLane:
         self._grace_seconds = grace_seconds
         self._new_id = new_id
         self._calls: set[BatchCall] = set()
-        self._held: Counter[str] = Counter()
-        self._unwanted: set[str] = set()
+        self._unwanted: dict[str, bool] = {}
         self.tasks = OpenTasks()
 
     def carry(self, outgoing: Outgoing, exchange: Exchange, reply: ResponseHandler) -> Call:
@@ -114,59 +121,59 @@ class BatchLane:
 
     # ---- who is held
 
-    def hold(self, job: Job) -> None:
-        """Note that a caller waits for a job."""
-        self._held[job.id] += 1
-
-    def let_go(self, job: Job) -> None:
-        """Note that one of its callers waits no longer."""
-        self._held[job.id] -= 1
-        if self._held[job.id] <= 0:
-            del self._held[job.id]
-
     def over(self, call: BatchCall) -> None:
         """Forget a call."""
         self._calls.discard(call)
 
-    def abandon(self, job: Job) -> None:
-        """End a job that nobody waits for, unless somebody does after a moment."""
-        self.later(self._grace_seconds, job.id)
+    def leave(self, job: Job, cancels: bool) -> None:
+        """Note that a caller waits for a job no longer; `cancels`: end it if nobody does after a moment."""
+        work = self._leave(job.id, self._grace_seconds if cancels else None)
+        self.tasks.add(self.loop.create_task(work, name=f"leave {job.id}"))
 
-    def later(self, seconds: float, job_id: str) -> None:
-        """Cancel a job after a while if nobody waits for it then."""
-        work = self._cancel_later(seconds, job_id)
-        self.tasks.add(self.loop.create_task(work, name=f"abandon {job_id}"))
+    def abandon(self, job_id: str) -> None:
+        """Leave a job and end it now where nobody else waits for it."""
+        self.tasks.add(self.loop.create_task(self._leave(job_id, 0.0), name=f"abandon {job_id}"))
 
-    async def _cancel_later(self, seconds: float, job_id: str) -> None:
-        await asyncio.sleep(seconds)
-        if job_id in self._held:
-            return
+    async def _leave(self, job_id: str, grace_seconds: float | None) -> None:
+        has_left = False
         try:
-            await self.cancel(job_id)
+            await self.store.leave(job_id)
+            has_left = True
+            if grace_seconds is not None:
+                await asyncio.sleep(grace_seconds)
+                await self.cancel(job_id, if_unwanted=True)
         except StoreUnavailable:
-            self.forget(job_id)
+            if grace_seconds is not None:
+                self.forget(job_id, has_left=has_left)
         except StoreError:
-            # It has ended, or is gone.
+            # It has ended, is gone, or somebody waits for it, in whichever process.
             return
 
-    def forget(self, job_id: str) -> None:
-        """Note a job that the store may have and nobody wants, to be cancelled once the store answers."""
+    async def give_up(self, job_id: str) -> None:
+        """Leave a job and end it where nobody else waits for it. Raises as `JobStore.cancel` does."""
+        await self.store.leave(job_id)
+        await self.cancel(job_id, if_unwanted=True)
+
+    def forget(self, job_id: str, *, has_left: bool = False) -> None:
+        """Note a job that the store may have, to be left and cancelled once the store answers."""
         if len(self._unwanted) < _MOST_FORGOTTEN:
-            self._unwanted.add(job_id)
+            self._unwanted[job_id] = has_left
 
     async def clean(self) -> None:
         """Cancel what `forget` noted. Raises `StoreUnavailable`."""
         while self._unwanted:
-            job_id = next(iter(self._unwanted))
-            if job_id not in self._held:
-                try:
-                    await self.cancel(job_id)
-                except StoreUnavailable:
-                    raise
-                except StoreError:
-                    # It never arrived, or has ended.
-                    pass
-            self._unwanted.discard(job_id)
+            job_id, has_left = next(iter(self._unwanted.items()))
+            try:
+                if not has_left:
+                    await self.store.leave(job_id)
+                    self._unwanted[job_id] = True
+                await self.cancel(job_id, if_unwanted=True)
+            except StoreUnavailable:
+                raise
+            except StoreError:
+                # It never arrived, has ended, or somebody waits for it.
+                pass
+            self._unwanted.pop(job_id, None)
 
     async def deliver(self, job: Job) -> None:
         """Note that a caller has an ending; the store being away is no harm."""

@@ -94,6 +94,18 @@ def asks_soonest(document: Document) -> bool:
     return _window(document) == _SOONEST
 
 
+def odd_background(document: Document, dialect: Dialect) -> str | None:
+    """Return what the API would refuse about how a response asks for the background, if anything."""
+    if dialect.name != "responses":
+        return None
+    if document.get("background") not in (None, b"null", b"true", b"false"):
+        return "background is no boolean"
+    options = document.value("background_options")
+    window = options.get("completion_window") if isinstance(options, dict) else options
+    is_known = window is None or (isinstance(window, str) and (window in _WINDOWS or window == _SOONEST))
+    return None if is_known else "the completion window is unknown"
+
+
 def terms(
     document: Document,
     delivery: Delivery,

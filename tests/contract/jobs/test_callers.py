@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from proxy.jobs.changes import JobChange, JobQuery
-from proxy.jobs.model import NEVER, Job, JobError, JobState, JobTier
+from proxy.jobs.model import NEVER, Delivery, Job, JobError, JobState, JobTier
 from proxy.jobs.store import Conflict
 from proxy.jobs.transitions import JobEvent
 from tests.support.jobs import (
@@ -120,6 +120,86 @@ async def test_who_wants_no_attachment_gets_a_new_job(bench: Bench) -> None:
     again = await bench.store.accept(new_job(bench, attach_key="same"), BODY, attach=False)
     assert again.is_new
     assert again.job.id != first.id
+
+
+@on_every_store
+async def test_the_retries_of_several_alike_find_several_whoever_died(bench: Bench) -> None:
+    jobs = {(await bench.store.accept(new_job(bench, attach_key="same"), BODY, attach=False)).job.id}
+    for _ in range(3):
+        jobs.add((await bench.store.accept(new_job(bench, attach_key="same"), BODY, attach=False)).job.id)
+    other = await bench.another()
+    for round_number in (2, 3):
+        found = [await other.accept(new_job(bench, attach_key="same"), BODY) for _ in range(4)]
+        assert {result.job.id for result in found} == jobs
+        assert {result.job.waiting for result in found} == {round_number}
+
+
+@on_every_store
+async def test_a_retry_takes_the_job_that_somebody_left_and_one_that_somebody_has_last(bench: Bench) -> None:
+    had = await ended(bench, attach_key="same")
+    await bench.store.deliver(had.id)
+    waited, left = [
+        (await bench.store.accept(new_job(bench, attach_key="same"), BODY, attach=False)).job
+        for _ in range(2)
+    ]
+    await bench.store.leave(left.id)
+
+    async def taken() -> str:
+        return (await bench.store.accept(new_job(bench, attach_key="same"), BODY)).job.id
+
+    assert await taken() == left.id
+    await bench.store.cancel(left.id)
+    assert await taken() == waited.id
+    await bench.store.cancel(waited.id)
+    assert await taken() == had.id
+
+
+@on_every_store
+async def test_who_is_promised_an_answer_makes_a_held_job_promised_and_gives_it_time(
+    bench: Bench,
+) -> None:
+    holder = await accepted(
+        bench, attach_key="same", delivery=Delivery.HOLD, deadline=bench.now + 600, due=bench.now + 540
+    )
+    ticket = new_job(bench, attach_key="same", delivery=Delivery.TICKET, deadline=bench.now + 86_400)
+    joined = (await bench.store.accept(ticket, BODY)).job
+    assert (joined.id, joined.delivery, joined.deadline) == (holder.id, Delivery.TICKET, ticket.deadline)
+    assert (joined.wanted_by, joined.due) == (holder.deadline, holder.due)
+    assert joined.purge_at == ticket.deadline + RETENTION_SECONDS
+    assert await bench.store.get(holder.id) == joined
+    await bench.store.leave(holder.id)
+    with pytest.raises(Conflict) as caught:
+        await bench.store.cancel(holder.id, if_unwanted=True)
+    assert caught.value.state is JobState.ACCEPTED
+
+
+@on_every_store
+async def test_who_has_less_time_is_rescued_sooner_and_breaks_no_promise(bench: Bench) -> None:
+    promised = await accepted(
+        bench, attach_key="same", delivery=Delivery.TICKET, deadline=bench.now + 7200, due=bench.now + 7000
+    )
+    hurried = new_job(bench, attach_key="same", delivery=Delivery.HOLD, deadline=bench.now + 600)
+    joined = (await bench.store.accept(hurried, BODY)).job
+    assert (joined.delivery, joined.deadline) == (Delivery.TICKET, promised.deadline)
+    assert (joined.wanted_by, joined.due) == (bench.now + 600, bench.now + 400)
+    assert await bench.store.claim_jobs("w1", 60.0, 10) == ()
+    bench.clock.advance(400)
+    assert [job.id for job in await bench.store.claim_jobs("w1", 60.0, 10)] == [promised.id]
+
+
+@on_every_store
+async def test_a_job_is_cancelled_for_want_of_callers_only_where_none_is_left(bench: Bench) -> None:
+    job = await accepted(bench, attach_key="same", delivery=Delivery.HOLD)
+    other = await bench.another()
+    again = new_job(bench, attach_key="same", delivery=Delivery.HOLD)
+    await bench.store.leave(job.id)
+    assert (await other.accept(again, BODY)).job.id == job.id
+    with pytest.raises(Conflict) as caught:
+        await bench.store.cancel(job.id, if_unwanted=True)
+    assert caught.value.state is JobState.ACCEPTED
+    await other.leave(job.id)
+    assert (await bench.store.cancel(job.id, if_unwanted=True)).id == job.id
+    await bench.store.leave("unknown")
 
 
 @on_every_store

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from proxy.core.clock import SystemClock
 from proxy.jobs.changes import JobChange
 from proxy.jobs.model import BookingKind, Job, JobError, JobState, JobTier
 from proxy.jobs.store import MAX_COMPLETIONS, Conflict, LeaseLost
@@ -280,3 +281,18 @@ async def test_the_census_counts_states_and_their_oldest(bench: Bench) -> None:
     assert census.jobs == {JobState.ACCEPTED: 2, JobState.SUBMITTED: 1}
     assert census.oldest == {JobState.ACCEPTED: bench.now - 9, JobState.SUBMITTED: bench.now - 2}
     assert census.batches == {}
+
+
+@on_every_store
+async def test_clocks_of_others_are_told_until_they_leave(bench: Bench) -> None:
+    other = await bench.another()
+    await bench.store.beats("w1")
+    seen = await other.beats("w2")
+    if "w1" in seen:
+        assert seen == {"w1": bench.now}
+        await bench.store.beats("w1", is_leaving=True)
+        assert await other.beats("w2") == {}
+    else:
+        # The server's own clock, which is the machine's.
+        (told,) = seen.values()
+        assert abs(told - SystemClock.wall()) < 60.0

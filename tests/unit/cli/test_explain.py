@@ -214,8 +214,13 @@ def test_an_operators_own_prices_let_any_upstream_defer(
     else:
         options = ["--prices", prices, *options]
     assert main(["explain", *options]) == 0
-    lane = json.loads(capsys.readouterr().out)["lane"]
+    told = json.loads(capsys.readouterr().out)
+    lane, deferral = told["lane"], told["deferral"]
 
+    assert (deferral["delivery"], deferral["tiers"]) == ("ticket", ["batch"])
+    assert (deferral["deadline_seconds"], deferral["hold_seconds"]) == (4 * 3600.0, None)
+    assert main(["explain", *(option for option in options if option != "--json")]) == 0
+    assert "  ticket, by batch, answered within 14400 s\n" in capsys.readouterr().out
     assert without["value"] != "batch"
     assert "no price for this model" in without["reason"]
     assert lane["value"] == "batch"

@@ -67,6 +67,18 @@ async def test_shows_what_was_paid_and_no_secret(bench: Bench, jobs: Inspector) 
 
 
 @on_memory
+async def test_what_is_unknown_is_no_zero_and_sums_have_no_dust(bench: Bench, jobs: Inspector) -> None:
+    job = await accepted(bench)
+    await bench.store.book(Booking(job.id, "call:1", BookingKind.FAILURE, "unknown"))
+    usd = 1.2524999999999998e-05
+    await bench.store.book(Booking(job.id, "call:2", BookingKind.LOSER, "flex", 0, usd=usd, standard_usd=0.0))
+    unknown, free = (await jobs.shown(job.id))["bookings"]
+    tokens = ("input_tokens", "cached_tokens", "output_tokens", "usd", "standard_usd")
+    assert [unknown[name] for name in tokens] == [None] * 5
+    assert [free[name] for name in tokens] == [0, 0, 0, 1.2525e-05, 0.0]
+
+
+@on_memory
 async def test_cancelling_again_is_no_harm(bench: Bench, jobs: Inspector) -> None:
     job = await accepted(bench)
     assert [(await jobs.cancelled(job.id))["state"] for _ in range(2)] == ["cancelled", "cancelled"]

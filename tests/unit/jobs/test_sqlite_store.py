@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from proxy.core.upstream import Secret
+from proxy.jobs.breaker import GuardedStore
 from proxy.jobs.local.sqlite_schema import MIGRATIONS
 from proxy.jobs.sealing import SecretVault
 from proxy.jobs.sqlite_store import SqliteStore
@@ -208,5 +209,49 @@ def test_a_closed_store_says_so(tmp_path: Path) -> None:
             await store.get("x")
         await store.close()
         assert answer().source == "batch:1"
+
+    asyncio.run(test())
+
+
+def test_a_write_that_its_caller_gave_up_is_never_done(tmp_path: Path) -> None:
+    async def test() -> None:
+        path = tmp_path / "jobs.db"
+        store = GuardedStore(await opened(path), caller_seconds=0.1)
+        bench = Bench("sqlite", tmp_path, None)
+        holder = sqlite3.connect(path, isolation_level=None)
+        holder.execute("BEGIN EXCLUSIVE")
+        job = new_job(bench)
+        with pytest.raises(StoreUnavailable):
+            await store.accept(job, BODY)
+        holder.execute("COMMIT")
+        holder.close()
+        inner = await opened(path)
+        await asyncio.sleep(0.2)
+        assert await inner.get(job.id) is None
+        await inner.close()
+        await store.close()
+
+    asyncio.run(test())
+
+
+@pytest.mark.parametrize("is_replaced", [False, True])
+def test_a_file_that_is_gone_is_noticed_before_anything_is_acknowledged(
+    tmp_path: Path, is_replaced: bool
+) -> None:
+    async def test() -> None:
+        path, away = tmp_path / "jobs.db", tmp_path / "away.db"
+        store = await opened(path)
+        bench = Bench("sqlite", tmp_path, None)
+        kept = (await store.accept(new_job(bench), BODY)).job
+        path.rename(away)
+        if is_replaced:
+            path.touch()
+        with pytest.raises(StoreUnavailable, match="replaced" if is_replaced else "deleted"):
+            await store.accept(new_job(bench), BODY)
+        with pytest.raises(StoreUnavailable):
+            await store.get(kept.id)
+        away.rename(path)
+        assert await store.get(kept.id) == kept
+        await store.close()
 
     asyncio.run(test())

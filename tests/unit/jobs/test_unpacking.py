@@ -165,3 +165,41 @@ def test_an_answer_that_strict_readers_refuse_is_an_answer_all_the_same(body: by
 def test_an_endless_nest_is_nonsense_and_no_crash() -> None:
     line = b'{"custom_id":"a","response":{"status_code":200,"body":' + b"[" * 100_000
     assert unpack([line], ["a"], "batch:1").unreadable == 1
+
+
+@pytest.mark.parametrize(
+    ("body", "kind", "code"),
+    [
+        (b"null", OutcomeKind.RETRY, "unusable_result"),
+        (b'"text"', OutcomeKind.RETRY, "unusable_result"),
+        (b"[]", OutcomeKind.RETRY, "unusable_result"),
+        (b'{"error":{"code":"server_error","message":"m"}}', OutcomeKind.RETRY, "server_error"),
+        (b'{"error":{"code":"invalid_value","message":"m"}}', OutcomeKind.FAILED, "invalid_value"),
+        (b'{"type":"error","error":{"type":"overloaded_error"}}', OutcomeKind.RETRY, "overloaded_error"),
+    ],
+)
+def test_a_line_that_says_it_worked_and_holds_no_answer_is_none(
+    body: bytes, kind: OutcomeKind, code: str
+) -> None:
+    outcome = one(response_line("a", body=body))
+    assert outcome.kind is kind
+    assert outcome.error is not None
+    assert outcome.error.code == code
+    assert outcome.may_have_run
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b' {"id":"x","error":null}',
+        b'{"object":"response","status":"failed","error":{"code":"server_error"}}',
+        b'{"data":[{"embedding":[NaN]}]}',
+    ],
+)
+def test_what_an_api_answers_stays_an_answer(body: bytes) -> None:
+    assert one(response_line("a", body=body)).kind is OutcomeKind.ANSWER
+
+
+def test_a_line_without_response_and_error_may_have_run() -> None:
+    outcome = one(orjson.dumps({"custom_id": "a", "response": None, "error": None}))
+    assert (outcome.kind, outcome.may_have_run) == (OutcomeKind.RETRY, True)

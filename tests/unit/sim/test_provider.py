@@ -229,3 +229,17 @@ def test_a_provider_may_never_answer_and_do_nothing(sim: Sim) -> None:
     connection.close()
     stats = sim.stats_when(lambda found: found["disconnects"]["before_first_byte"] == 1)
     assert (stats["executions_total"], stats["faults"]) == (0, {"stall_before": 1})
+
+
+def test_a_body_that_no_provider_takes_is_refused_at_once(simulate: Callable[..., Sim]) -> None:
+    sim = simulate(Scenario())
+    reply = sim.chat({"messages": [{"role": "user", "content": "m" * 34_000_000}]})
+    assert reply.status == 413
+    assert reply.json()["error"]["code"] == "request_too_large"
+
+
+def test_buffered_answers_are_billed_as_they_say(simulate: Callable[..., Sim]) -> None:
+    timing = Timing(base_ms=0.3, prefill_ms_per_token=0, decode_ms_per_token=0.17)
+    sim = simulate(Scenario(timing=timing))
+    said = sum(sim.chat({"max_tokens": 30}).json()["usage"]["completion_tokens"] for _ in range(40))
+    assert sim.stats()["tokens"]["default"]["output"] == said

@@ -76,6 +76,8 @@ def line(job_id: str, kind: str, number: int) -> bytes:
         "expired": {"response": None, "error": {"code": "batch_expired", "message": "m"}},
         "cancelled": {"response": None, "error": {"code": "batch_cancelled", "message": "m"}},
         "empty": {"response": None, "error": None},
+        "null": {"response": {"status_code": 200, "body": None}, "error": None},
+        "told": {"response": {"status_code": 200, "body": refusal}, "error": None},
     }
     return json.dumps({"custom_id": job_id, **shapes[kind]}).encode()
 
@@ -112,7 +114,7 @@ def kit_over(store: JobStore, clock: ManualClock) -> Kit:
     )
 
 
-KINDS = ("good", "bad", "busy", "expired", "cancelled", "empty")
+KINDS = ("good", "bad", "busy", "expired", "cancelled", "empty", "null", "told")
 EXPECTED = {
     OutcomeKind.ANSWER: {JobState.SUCCEEDED},
     OutcomeKind.FAILED: {JobState.FAILED},
@@ -195,5 +197,5 @@ async def _check(
         else:
             assert answer is None
             assert job.tier in (JobTier.BATCH, JobTier.DIRECT)
-            is_unknown = outcome.kind is OutcomeKind.MISSING
+            is_unknown = outcome.may_have_run
             assert [each.kind for each in bookings] == ([BookingKind.FAILURE] if is_unknown else [])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import replace
 
-from proxy.jobs.model import BookingKind, JobState, JobTier
+from proxy.jobs.model import BookingKind, Delivery, JobState, JobTier
 from proxy.jobs.worker.loop import Worker
 from proxy.sim.scenario import FaultMatch, FaultRule, Faults, FlexRules
 from tests.support.job_worker import FAST, QUICK, kit_for, rig
@@ -50,6 +50,24 @@ def test_flex_without_any_capacity_is_overtaken_by_a_direct_call_in_time() -> No
             assert answer.tier == "default"
             assert (await r.ended(job)).ended <= job.deadline  # type: ignore[operator]
             assert await r.executions(job) == 1
+
+    asyncio.run(scenario())
+
+
+def test_a_promise_outlives_the_deadline_of_the_caller_that_it_joined() -> None:
+    async def scenario() -> None:
+        slow = FaultRule(
+            do=Faults(first_byte_ms=8000), match=FaultMatch(path="/v1/chat/completions"), first=2
+        )
+        async with rig(replace(FAST, faults=(slow,))) as r:
+            job = await r.accept(tier=JobTier.FLEX, seconds=1.2, delivery=Delivery.HOLD)
+            promised = replace(job, id="b" * 32, delivery=Delivery.TICKET, deadline=job.deadline + 30)
+            joined = await r.store.accept(promised, b"{}")
+            ended = await r.ended(job)
+            assert joined.job.id == job.id
+            assert ended.state is JobState.SUCCEEDED
+            assert ended.ended is not None
+            assert ended.ended > job.deadline
 
     asyncio.run(scenario())
 

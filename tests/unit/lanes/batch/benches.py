@@ -181,8 +181,8 @@ async def lane_bench(vault: Vault | None = None, grace_seconds: float = 0.05) ->
     direct = DirectTwin(ManualClock())
     cancelled: list[str] = []
 
-    async def cancel(job_id: str) -> Job:
-        job = await store.cancel(job_id)
+    async def cancel(job_id: str, *, if_unwanted: bool = False) -> Job:
+        job = await store.cancel(job_id, if_unwanted=if_unwanted)
         cancelled.append(job_id)
         return job
 

@@ -76,16 +76,25 @@ def test_what_ended_without_an_answer_has_an_error_of_its_own(
     assert (told.kind.code, told.kind.status) == (code, status)
 
 
-def test_errors_and_odd_answers_are_not_told_as_events() -> None:
-    refusal = whole(JOB, Answer(429, b'{"error":{}}'))
+@pytest.mark.parametrize("body", [b'{"error":{}}', b"[]", b"no json", b'{"error":"slow down"}'])
+def test_every_refusal_can_be_told_as_an_event(body: bytes) -> None:
+    refusal = whole(JOB, Answer(429, body))
     assert isinstance(refusal, tuple)
-    assert events(refusal, CHAT.name, False) is refusal
+    head, told = events(refusal, CHAT, False)
+    assert head.status == 200
+    error = json.loads(told.removeprefix(b"data: "))["error"]
+    is_said = b"slow" in body
+    assert error["message"] == ("slow down" if is_said else "The provider answered with status 429.")
+    assert error["code"] == "status_429"
+
+
+def test_odd_answers_are_not_told_as_events() -> None:
     odd = whole(JOB, Answer(200, b"[]"))
     assert isinstance(odd, tuple)
-    assert events(odd, CHAT.name, False) is odd
+    assert events(odd, CHAT, False) is odd
     told = whole(JOB, Answer(200, ANSWER))
     assert isinstance(told, tuple)
-    head, body = events(told, CHAT.name, True)
+    head, body = events(told, CHAT, True)
     assert b"content-length" not in head.fields
     assert body.endswith(b"data: [DONE]\n\n")
 

@@ -40,6 +40,7 @@ def consider(
         "model": "gpt-5-mini",
         "is_stream": False,
         "header": (headers or {}).get,
+        "method": "POST",
         "is_ticket_allowed": True,
         "deadline_seconds": 86_400.0,
         "patience_seconds": 600.0,
@@ -86,9 +87,15 @@ SOONEST = b'{"model":"gpt-5-mini","background":true,"background_options":{"compl
 @pytest.mark.parametrize(
     ("asked", "reason"),
     [
+        ({"method": "GET"}, "only a POST is deferred"),
         ({"is_known_path": False}, "this path has no cheaper tier"),
         ({"headers": {"origin": "https://app.example"}}, "a browser asks"),
         ({"body": SOONEST, "dialect": RESPONSES}, "the soonest answer is asked for"),
+        ({"body": b'{"background":"true"}', "dialect": RESPONSES}, "background is no boolean"),
+        (
+            {"body": SOONEST.replace(b"soonest", b"3h"), "dialect": RESPONSES},
+            "the completion window is unknown",
+        ),
         ({"body": CHAINED, "dialect": RESPONSES}, "it continues a deferred response"),
         (
             {"upstream": PASSING, "headers": {"authorization": "Bearer x"}},

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from dataclasses import replace
 
 import msgspec
 
@@ -54,12 +55,16 @@ async def test_a_held_stream_is_kept_alive_and_told_as_events(bench: LaneBench) 
 
 
 @on_a_lane
-async def test_a_refusal_of_the_provider_is_relayed_to_a_stream_as_it_is(bench: LaneBench) -> None:
+async def test_a_refusal_of_the_provider_is_told_to_a_stream_as_an_error_event(bench: LaneBench) -> None:
     asked = bench.ask(body=STREAM)
-    refusal = Answer(400, b'{"error":{"message":"no"}}', (("content-type", "application/json"),), "call:1")
+    said = b'{"error":{"message":"no such thing","code":"bad_thing"}}'
+    refusal = Answer(400, said, (("content-type", "application/json"),), "call:1")
     await bench.end(await bench.job(), refusal)
     reply = await bench.over(asked)
-    assert (reply.heads[0].status, bytes(reply.body)) == (400, refusal.body)
+    assert reply.heads[0].fields[b"content-type"].startswith(b"text/event-stream")
+    event = json.loads(bytes(reply.body).removeprefix(b"data: "))
+    assert (event["error"]["message"], event["error"]["code"]) == ("no such thing", "bad_thing")
+    assert asked.exchange.upstream_status == 400
 
 
 @on_a_lane
@@ -106,6 +111,34 @@ async def test_a_retry_within_the_moment_keeps_the_job(bench: LaneBench) -> None
     assert bench.cancelled == []
     await bench.end(job, ok())
     assert (await bench.over(again)).heads[0].status == 200
+
+
+@on_a_lane
+async def test_a_retry_in_another_process_keeps_the_job(bench: LaneBench) -> None:
+    asked = bench.ask()
+    job = await bench.job()
+    asked.call.cancel()
+    await bench.store.accept(replace(job, id="b" * 32), BODY)
+    await asyncio.sleep(0.15)
+    assert (await bench.job()).is_live
+    assert bench.cancelled == []
+
+
+@on_a_lane
+async def test_a_ticket_for_a_held_job_is_kept_when_the_held_caller_leaves(bench: LaneBench) -> None:
+    held = bench.ask()
+    job = await bench.job()
+    headers = ((b"Authorization", b"Bearer sk-alice"),)
+    ticket = bench.ask(msgspec.structs.replace(TICKET, deadline_seconds=86_400.0), headers=headers)
+    assert (await bench.over(ticket)).heads[0].status == 202
+    held.call.cancel()
+    await asyncio.sleep(0.15)
+    seen = await bench.job()
+    assert (seen.id, seen.is_live, seen.delivery) == (job.id, True, Delivery.TICKET)
+    assert seen.deadline - job.deadline > 80_000
+    assert (held.exchange.deferred and held.exchange.deferred.is_attached) is False
+    assert ticket.exchange.deferred is not None
+    assert ticket.exchange.deferred.is_attached
 
 
 @on_a_lane
