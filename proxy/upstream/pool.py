@@ -289,16 +289,19 @@ class Pool:
         if connection in self._idle:
             self._idle.remove(connection)
             if not self._is_closed and self._loop.time() - connection.idle_since < _EARLY_SECONDS:
-                self._closed_early()
+                self._closed_early(connection)
         timer = self._settling.pop(connection, None)
         if timer is not None:
             timer.cancel()
-            self._closed_early()
-            if connection.ended_in_chunks:
-                self._outlasts_chunks = False
+            self._closed_early(connection)
         self._serve_waiting()
 
-    def _closed_early(self) -> None:
+    def _closed_early(self, connection: ClientConnection) -> None:
+        """Learn from a connection that was closed right after its answer."""
+        if connection.ended_in_chunks and connection.keep_alive_seconds is not None:
+            # What such servers do after chunked answers says nothing about their others.
+            self._outlasts_chunks = False
+            return
         if self._answers_since_early < _EARLY_WITHIN_ANSWERS:
             self._restless_answers = _RESTLESS_ANSWERS
         self._answers_since_early = 0
