@@ -134,6 +134,12 @@ class Pool:
         self._waiting: deque[Lease] = deque()
         self._is_closed = False
 
+    def remember_habits(self, earlier: Pool) -> None:
+        """Take over what an earlier pool has learnt of how the same server closes connections."""
+        self._outlasts_chunks = earlier._outlasts_chunks
+        self._restless_answers = earlier._restless_answers
+        self._answers_since_early = earlier._answers_since_early
+
     @property
     def open_connections(self) -> int:
         """Connections that stand, in use or idle."""

@@ -39,6 +39,8 @@ class Upstreams:
             else:
                 target = make_target(upstream, self._environment)
                 pools[name] = Pool(target, self._loop, self._deadlines, self._limits)
+                if known is not None and known.target.upstream.base_url == upstream.base_url:
+                    pools[name].remember_habits(known)
         return Upstreams(self._loop, self._deadlines, self._limits, self._environment, pools)
 
     def close_except(self, kept: Upstreams | None) -> None:
