@@ -208,7 +208,7 @@ def _sentinel(url: str, options: dict[str, Any]) -> tuple[Any, tuple[Any, ...]]:
         raise ValueError("a Sentinel URL names its service: redis+sentinel://HOST:PORT,HOST:PORT/SERVICE")
     login = _login(parts.username, parts.password)
     hosts = _hosts(parts.netloc.rpartition("@")[2])
-    sentinel = Sentinel(hosts, **options, **login)  # type: ignore[no-untyped-call]
+    sentinel = Sentinel(hosts, **options, **login)  # type: ignore[no-untyped-call]  # redis-py leaves this class without types
     return sentinel.master_for(service, db=int(database or 0)), tuple(sentinel.sentinels)
 
 

@@ -6,6 +6,7 @@ One slow caller must not slow the others, nor fill the memory: beyond a bound it
 from __future__ import annotations
 
 from collections.abc import Iterable
+from operator import methodcaller
 
 from proxy.core.errors import SLOW_READER, ProxyError
 from proxy.lanes.coalesce.member import Member
@@ -50,7 +51,7 @@ class Lagging:
             if member.is_paused:
                 self._kept[member] = [*(kept or ())[position:]]
                 return
-            member.tell(lambda reply, data=data: reply.body_received(data))  # type: ignore[misc]
+            member.tell(methodcaller("body_received", data))
         if member in self._ending and member not in self._kept:
             self._ending.discard(member)
             member.end()

@@ -126,6 +126,7 @@ class Member:
         try:
             self.reply.failed(ProxyError(INTERNAL, f"Weir failed on this answer ({type(problem).__name__})."))
         except Exception:
+            # The relay that raised already may raise again; the other callers must not pay for it.
             _log.exception("a caller could not be told that its answer failed")
 
 

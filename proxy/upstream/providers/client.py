@@ -8,6 +8,7 @@ follows a redirect, keeps no cookies, and repeats nothing.
 from __future__ import annotations
 
 import asyncio
+import ssl
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -67,7 +68,7 @@ class ProviderClient:
         is_tls = address.tls is not None
         host = target.sender.host.decode("latin-1")
         self._origin = f"{'https' if is_tls else 'http'}://{host}"
-        self._tls: bool | object = address.tls if address.tls is not None else True
+        self._tls: ssl.SSLContext | bool = address.tls if address.tls is not None else True
         self._proxy, self._proxy_headers = _forward_proxy(target)
         # A connection of its own for each call: a kept one that died tells nothing about what was done.
         if address.unix_socket is not None:
@@ -158,7 +159,7 @@ class ProviderClient:
                 headers=self._fields(headers, credential, body, key_header),
                 data=body.pieces if isinstance(body, Upload) else body,
                 allow_redirects=False,
-                ssl=self._tls,  # type: ignore[arg-type]  # an SSLContext, or True for the default
+                ssl=self._tls,
                 server_hostname=self.target.address.server_name,
                 proxy=self._proxy,
                 proxy_headers=self._proxy_headers,
