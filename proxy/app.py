@@ -134,7 +134,7 @@ class App:
         if self._jobs is not None:
             self.service.jobs = JobLanes(*self._jobs.lanes(self._loop, stream))
         self.is_ready = False
-        self._are_unusable = False  # valid policies whose upstreams cannot be set up
+        self._are_rejected = False  # the files as they are now cannot be used, so others are in force
         self._reload_asked = asyncio.Event()
         self._stop_asked = asyncio.Event()
         self._stop_now = asyncio.Event()
@@ -304,7 +304,8 @@ class App:
     async def _reload(self) -> None:
         policies = await asyncio.to_thread(self._watcher.reload)
         if policies is self.pipeline.policies:
-            if self._watcher.failed:
+            self._are_rejected = self._watcher.failed
+            if self._are_rejected:
                 self.metrics.add(catalogue.RELOADS, ("rejected",))
             return
         before = self.routing
@@ -313,9 +314,9 @@ class App:
         except (OSError, ValueError) as problem:
             _log.error("the new policies are not used: %s", problem)
             self.metrics.add(catalogue.RELOADS, ("rejected",))
-            self._are_unusable = True
+            self._are_rejected = True
             return
-        self._are_unusable = False
+        self._are_rejected = False
         self._recorder.models = policies.models
         before.upstreams.close_except(self.routing.upstreams)
         self.metrics.add(catalogue.RELOADS, ("ok",))
@@ -341,7 +342,7 @@ class App:
         metrics.set(catalogue.CALLERS, (), len(self.service.connections))
         metrics.set(catalogue.LOG_DROPPED, (), self._access_log.dropped)
         metrics.set(catalogue.TOKEN_FALLBACKS, (), self._counter.fallbacks)
-        metrics.set(catalogue.POLICY_BAD, (), float(self._watcher.failed or self._are_unusable))
+        metrics.set(catalogue.POLICY_BAD, (), float(self._are_rejected))
         for gauge in (catalogue.POLICY, catalogue.CONNECTIONS):
             metrics.clear(gauge)
         metrics.set(catalogue.POLICY, (self.pipeline.policies.version,), 1.0)
