@@ -12,6 +12,7 @@ import multiprocessing
 import os
 import signal
 import socket
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from multiprocessing.connection import Connection
@@ -80,6 +81,11 @@ class Supervisor:
         self._context = multiprocessing.get_context("spawn")
         self._reserved = _reserve(where)
         host, port = self._reserved.getsockname()[:2]
+        try:
+            self._claim = _claim(host, port)
+        except OSError:
+            self._reserved.close()
+            raise
         shown_host = f"[{host}]" if ":" in host else host
         self._settings = replace(settings, listen=f"{shown_host}:{port}")
         scheme = "http" if settings.tls_certificate is None else "https"
@@ -171,11 +177,17 @@ class Supervisor:
                     task.cancel()
         finally:
             self._signal(signal.SIGKILL)
-            self._reserved.close()
+            self.close()
             if admin is not None:
                 await admin.stop()
             if self._jobs is not None:
                 await self._jobs.close()
+
+    def close(self) -> None:
+        """Give the port up; nothing of this process serves it any more."""
+        self._reserved.close()
+        if self._claim is not None:
+            self._claim.close()
 
     def _start(self) -> _Worker:
         ours, theirs = self._context.Pipe()
@@ -256,6 +268,23 @@ def _reserve(where: tuple[str, int]) -> socket.socket:
         reserved.close()
         raise cannot_listen(f"{host}:{port}", problem) from None
     return reserved
+
+
+def _claim(host: str, port: int) -> socket.socket | None:
+    """Hold the name that goes with a port, and with which only one process can be. Raises OSError.
+
+    Until its workers listen, a reserved port looks free to another Weir that starts meanwhile. Only Linux has
+    names that end with their process, one set for each network namespace, as it is with ports.
+    """
+    if not sys.platform.startswith("linux"):
+        return None
+    claim = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        claim.bind(f"\0weir workers on {host}:{port}")
+    except OSError as problem:
+        claim.close()
+        raise cannot_listen(f"{host}:{port}", problem) from None
+    return claim
 
 
 def work(settings: Settings, environment: dict[str, str], pipe: Connection) -> None:

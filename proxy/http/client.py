@@ -358,6 +358,7 @@ class ClientConnection(asyncio.Protocol):
         self.is_closed = True
         self._deadlines.discard(self)
         self._owner.lost(self)
+        self._reader.close()
 
     def _expire_in(self, seconds: float) -> None:
         due = self._deadlines.horizon + seconds

@@ -18,6 +18,7 @@ class ServerLimits:
     keep_alive        idle time between requests
     write_stall       how long a caller may read nothing while an answer waits for it
     pipelined_bytes   bytes held for requests that came before the current one was answered
+    linger_seconds    how long a caller that is still sending may be silent after the last answer it gets
     """
 
     head_bytes: int = 64 * KIB
@@ -29,6 +30,7 @@ class ServerLimits:
     pipelined_bytes: int = 256 * KIB
     write_buffer_bytes: int = 64 * KIB
     linger_seconds: float = 2.0
+    linger_total_seconds: float = 30.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -75,6 +75,10 @@ class RequestReader:
         self.failure: ProxyError | None = None
         self.after_upgrade: bytes | None = None
 
+    def close(self) -> None:
+        """Read no more. Parser and reader name each other: without this only a collection would free them."""
+        del self._parser
+
     def feed(self, data: bytes) -> None:
         """Read `data`."""
         while data and self.failure is None:
@@ -214,7 +218,7 @@ def _too_large() -> ProxyError:
 def _failure_of(problem: httptools.HttpParserError) -> ProxyError:
     context = problem.__context__
     if isinstance(context, ProxyError):
-        return context
+        return context.with_traceback(None)  # its frames name the reader that is going to keep it
     kind: ErrorCode = BAD_REQUEST
     if isinstance(problem, httptools.HttpParserInvalidMethodError):
         kind = METHOD_NOT_SUPPORTED

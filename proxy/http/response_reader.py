@@ -60,6 +60,10 @@ class ResponseReader:
         self.is_ended = False
         self.until_close = False
 
+    def close(self) -> None:
+        """Read no more. Parser and reader name each other: without this only a collection would free them."""
+        del self._parser
+
     @property
     def has_begun(self) -> bool:
         """Whether any byte of the expected response has come."""
@@ -74,8 +78,7 @@ class ResponseReader:
         except httptools.HttpParserUpgrade as upgrade:
             self.rest = data[upgrade.args[0] :]
         except httptools.HttpParserError as problem:
-            context = problem.__context__
-            self.failure = context if isinstance(context, ProxyError) else _malformed(str(problem))
+            self.failure = _failure_of(problem)
         if self._has_advanced:
             self._head_bytes = 0
         elif self._head_bytes > 2 * self._limits.head_bytes and self.failure is None:
@@ -155,6 +158,13 @@ def _is_chunked(head: ResponseHead) -> bool:
     if codings != [b"chunked"]:
         raise _malformed("a transfer coding other than chunked")
     return True
+
+
+def _failure_of(problem: httptools.HttpParserError) -> ProxyError:
+    context = problem.__context__
+    if isinstance(context, ProxyError):
+        return context.with_traceback(None)  # its frames name the reader that is going to keep it
+    return _malformed(str(problem))
 
 
 def _malformed(problem: str) -> ProxyError:

@@ -8,65 +8,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import Protocol, cast
+from typing import cast
 
 from proxy.core.errors import REQUEST_TIMEOUT, ProxyError
-from proxy.http.deadlines import NEVER, Deadlines
+from proxy.http.deadlines import NEVER
 from proxy.http.delivery import is_peer_gone, reset_on_close, taken_bytes, undelivered_bytes
-from proxy.http.head import RequestHead
-from proxy.http.limits import ServerLimits
 from proxy.http.request_reader import Incoming, RequestReader
+from proxy.http.serving import RequestHandler, Service
 
 _log = logging.getLogger("weir")
-
-
-class RequestHandler(Protocol):
-    """What the edge does with one request. Calls come in this order; `gone` may come at any time."""
-
-    def head_received(self, head: RequestHead) -> None:
-        """Take the head; the body follows."""
-        ...
-
-    def body_received(self, data: bytes) -> None:
-        """Take the next bytes of the body."""
-        ...
-
-    def request_ended(self) -> None:
-        """Take note that the request is complete."""
-        ...
-
-    def writable(self, is_writable: bool) -> None:
-        """Take note that the caller reads too slowly, or reads again."""
-        ...
-
-    def gone(self, reason: str) -> None:
-        """Take note that the caller is gone; nothing more can be sent."""
-        ...
-
-    def refused(self, error: ProxyError) -> None:
-        """Answer a request whose rest cannot be read; nothing was answered yet."""
-        ...
-
-    def crashed(self, problem: Exception) -> None:
-        """Answer, if that is still possible, after one of these calls raised."""
-        ...
-
-
-class Service(Protocol):
-    """What connections share."""
-
-    limits: ServerLimits
-    deadlines: Deadlines
-    connections: set[ServerConnection]
-    is_draining: bool
-
-    def handler(self, connection: ServerConnection) -> RequestHandler:
-        """Make the handler of the next request on `connection`."""
-        ...
-
-    def refuse(self, error: ProxyError) -> bytes:
-        """Record a request that could not be read and return the whole response to send."""
-        ...
 
 
 class ServerConnection(asyncio.Protocol):
@@ -81,6 +31,7 @@ class ServerConnection(asyncio.Protocol):
         "_is_request_done",
         "_is_resetting",
         "_is_write_paused",
+        "_linger_until",
         "_loop",
         "_reader",
         "_service",
@@ -103,6 +54,7 @@ class ServerConnection(asyncio.Protocol):
         self._is_request_done = False
         self._is_resetting = False
         self._is_write_paused = False
+        self._linger_until = NEVER
         self._taken_bytes = 0
         self.deadline = NEVER
         self.has_written = False
@@ -125,7 +77,9 @@ class ServerConnection(asyncio.Protocol):
             self._early += data
             if len(self._early) > self._service.limits.pipelined_bytes:
                 self._pause_reading()
-        elif not self._is_lingering and not self.is_closed:
+        elif self._is_lingering:
+            self._linger_on()
+        elif not self.is_closed:
             try:
                 self._feed(data)
             except Exception as problem:
@@ -306,6 +260,7 @@ class ServerConnection(asyncio.Protocol):
         self.is_closed = True
         self._service.connections.discard(self)
         self._service.deadlines.discard(self)
+        self._reader.close()
 
     def close_idle(self) -> None:
         """Close if no request is in progress; otherwise the connection closes after its current one."""
@@ -345,6 +300,9 @@ class ServerConnection(asyncio.Protocol):
             return
         if self.transport.get_write_buffer_size():
             self.ends_body(is_whole=False)
+        elif self._is_lingering:
+            self.transport.close()
+            return
         self.transport.abort()
 
     def _refuse(self, error: ProxyError) -> None:
@@ -378,11 +336,15 @@ class ServerConnection(asyncio.Protocol):
         self._is_lingering = True
         self._is_paused_by_handler = False
         self._resume_reading()
-        self._expire_in(self._service.limits.linger_seconds)
+        self._linger_until = self._service.deadlines.after(self._service.limits.linger_total_seconds)
+        self._linger_on()
         if self.transport.can_write_eof():
-            self.transport.write_eof()
-        else:
-            self.transport.close()
+            self.transport.write_eof()  # TLS cannot: there the caller is to close, who was told to
+
+    def _linger_on(self) -> None:
+        """Wait for the caller to fall silent, or to close."""
+        self._expire_in(self._service.limits.linger_seconds)
+        self.deadline = min(self.deadline, self._linger_until)
 
     def _expire_in(self, seconds: float) -> None:
         self.deadline = self._service.deadlines.horizon + seconds

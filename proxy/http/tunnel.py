@@ -47,6 +47,10 @@ class TunnelEnd(asyncio.Protocol):
         """Name the other side."""
         self._peer = peer
 
+    def part(self) -> None:
+        """Take note that both sides are closed. They name each other: else only a collection frees them."""
+        del self._peer, self._on_closed
+
     def data_received(self, data: bytes) -> None:
         """Pass bytes on."""
         self.received_bytes += len(data)
@@ -112,6 +116,8 @@ def join(
         open_ends -= 1
         if open_ends == 0:
             on_closed(caller.received_bytes, provider.received_bytes)
+            caller.part()
+            provider.part()
 
     caller = TunnelEnd(downstream, deadlines, stall_seconds, closed)
     provider = TunnelEnd(upstream, deadlines, stall_seconds, closed)

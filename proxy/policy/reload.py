@@ -65,8 +65,9 @@ class PolicyWatcher:
             self._seen = None
             return self.current
         if reading.referenced != self._referenced:
+            # How these files looked when they were read nobody knows: the next look reads once more.
             self._referenced = reading.referenced
-            self._seen = signature(self._paths, self._referenced)
+            self._seen = None
         self.failed = reading.policies is None
         if reading.policies is None:
             self._report_once(reading.findings)

@@ -38,10 +38,11 @@ ROUTES = (
     (f"max_concurrent: {PLACES}", "commit_after: 0s", "headers: minimal"),
 )
 UPSTREAMS = (
-    "timeouts: {connect: 2s, first_byte: 1s, idle: 1s}",
-    "timeouts: {connect: 2s, first_byte: 1s, idle: 1s}, max_connections: 30",
-    "timeouts: {connect: 2s, first_byte: 1s, idle: 1s, total: 6s}",
+    "timeouts: {connect: 2s, first_byte: 2s, idle: 2s}",
+    "timeouts: {connect: 2s, first_byte: 2s, idle: 2s}, max_connections: 30",
+    "timeouts: {connect: 2s, first_byte: 2s, idle: 2s, total: 8s}",
 )
+"""Faults stall for good, everything else is a matter of milliseconds: on a busy machine of a second at most."""
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import re
 import signal
+import socket
 import ssl
 import threading
 import time
@@ -126,6 +127,41 @@ def test_callers_with_other_certificates_share_nothing(authority: Authority, tmp
                 asked = [callers.submit(ask_over_tls, address, authority, shown, body) for shown in people]
                 assert [each.result() for each in asked] == [(200, ANSWER)] * 2
         assert len(upstream.calls) == 2
+
+
+def upload_over_tls(address: tuple[str, int], authority: Authority, pieces_count: int) -> bytes:
+    """Send a body in pieces whatever is said meanwhile, then return all that was said."""
+    context = ssl.create_default_context(cafile=str(authority.certificate))
+    piece = b" " * 100_000
+    head = f"POST {PATH} HTTP/1.1\r\nHost: a\r\nContent-Length: {pieces_count * len(piece)}\r\n\r\n"
+    with (
+        socket.create_connection(address, timeout=5) as plain,
+        context.wrap_socket(plain, server_hostname=address[0]) as caller,
+    ):
+        caller.sendall(head.encode())
+        for _ in range(pieces_count):
+            caller.sendall(piece)
+            time.sleep(0.01)
+        said = b""
+        while b"}}" not in said and (data := caller.recv(65536)):
+            said += data
+    return said
+
+
+def test_a_refusal_in_the_middle_of_an_upload_reaches_its_caller(
+    authority: Authority, tmp_path: Path
+) -> None:
+    server = authority.server("refusing")
+    with RawUpstream(answer) as upstream:
+        policies = tmp_path / "weir.yaml"
+        lines = ("max_body: 64KiB", "on_oversize: reject")
+        policies.write_text(chat_policy(*lines, base_url=upstream.url))
+        options = ["--tls-certificate", str(server.both), "--policies", str(policies)]
+        with tls_served(upstream, *options) as process:
+            said = upload_over_tls(https_address(process), authority, pieces_count=40)
+            assert said.startswith(b"HTTP/1.1 413 ")
+            assert b"body_too_large" in said
+        assert not upstream.calls
 
 
 def test_a_certificate_that_cannot_be_used_is_named(authority: Authority, tmp_path: Path) -> None:

@@ -10,8 +10,13 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
+from proxy.settings import Settings
+from proxy.supervisor import Supervisor
 from tests.support.raw_client import RawClient
 from tests.support.raw_upstream import Call, RawUpstream
 
@@ -91,6 +96,16 @@ def test_a_worker_that_dies_is_replaced_while_the_others_serve() -> None:
         assert second in served.children()
         for _ in range(10):
             assert served.get(served.address, "/v1/models")[0] == 200
+
+
+def test_a_port_that_another_weir_is_about_to_serve_is_taken() -> None:
+    settings = Settings(listen="127.0.0.1:0", upstream_url="http://127.0.0.1:9/v1", store="off", workers=2)
+    first = Supervisor(settings, {})  # whose workers do not listen yet
+    try:
+        with pytest.raises(OSError, match="in use"):
+            Supervisor(replace(settings, listen=first.url.removeprefix("http://")), {})
+    finally:
+        first.close()
 
 
 def test_a_unix_socket_with_several_workers_is_a_usage_error(tmp_path: Path) -> None:

@@ -29,14 +29,13 @@ from proxy.lanes.coalesce.limits import BatchLimits, without_echoes
 from proxy.lanes.coalesce.member import Member
 from proxy.lanes.coalesce.merge_answers import Mould, Weigh, split_answer
 from proxy.lanes.coalesce.merge_events import Dealer
-from proxy.lanes.coalesce.merge_heads import merged_request_head, own_response_head
+from proxy.lanes.coalesce.merge_heads import own_response_head
 from proxy.lanes.coalesce.merge_parts import Part, merged_body, most_choice_tokens
 from proxy.lanes.coalesce.merge_stream import MergedStream
 from proxy.lanes.coalesce.merge_undo import Undo
-from proxy.lanes.coalesce.paced import hand_over, pooling_for_call
+from proxy.lanes.coalesce.paced import hand_over, outgoing_for_call
 from proxy.lanes.coalesce.taker import taker_of
 from proxy.lanes.lane import Call, Lane, Outgoing
-from proxy.upstream.request_head import BodyPlan
 
 MAX_ANSWER_BYTES = 64 * 1024 * 1024
 """An answer larger than this is not collected: the requests are sent singly."""
@@ -120,19 +119,10 @@ class MergedCall:
 
     def _outgoing(self) -> Outgoing:
         merging = self._merging
-        sent = [member.outgoing for member in merging.members]
-        pooling = sent[0].pooling
+        pooling = merging.members[0].outgoing.pooling
         assert pooling is not None
         body = merged_body(merging.dialect, pooling.document, merging.parts)
-        replaced = {**sent[0].plan.replaced, b"accept-encoding": b"identity"}
-        return Outgoing(
-            head=merged_request_head([each.head for each in sent]),
-            pool=sent[0].pool,
-            body=body,
-            plan=BodyPlan(len(body), replaced=replaced),
-            patience_seconds=min(each.patience_seconds for each in sent),
-            pooling=pooling_for_call(merging.members),
-        )
+        return outgoing_for_call(merging.members, body)
 
     # --- the callers' side ----------------------------------------------------------------------------
 

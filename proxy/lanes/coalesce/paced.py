@@ -1,4 +1,4 @@
-"""What pace has to know of a call that serves several requests, and of a request that waited before. Pure.
+"""One call for several requests, what pace has to know of it, and of a request that waited before. Pure.
 
 Such a call is nobody's to pool again; but it is in flight, and may be made to wait as long as the one of its
 callers that has waited longest still may.
@@ -14,7 +14,9 @@ import msgspec
 from proxy.core.decision import Strategy, Urgency
 from proxy.core.exchange import Exchange
 from proxy.lanes.coalesce.member import Member
-from proxy.lanes.lane import Pooling
+from proxy.lanes.coalesce.merge_heads import merged_request_head
+from proxy.lanes.lane import Outgoing, Pooling
+from proxy.upstream.request_head import BodyPlan
 
 _WINDOWED = frozenset({Strategy.MERGE, Strategy.SAMPLE})
 _BY_URGENCY = (Urgency.INTERACTIVE, Urgency.SOON, Urgency.DEFERRABLE)
@@ -40,6 +42,20 @@ def pooling_for_call(members: Sequence[Member]) -> Pooling | None:
     urgencies = {each.outgoing.pooling.urgency for each in members if each.outgoing.pooling is not None}
     urgency = next(each for each in _BY_URGENCY if each in urgencies)
     return msgspec.structs.replace(pooling, policy=policy, urgency=urgency)
+
+
+def outgoing_for_call(members: Sequence[Member], body: bytes) -> Outgoing:
+    """Return the one call with `body` for these requests, none of whose callers waits too long for it."""
+    sent = [member.outgoing for member in members]
+    replaced = {**sent[0].plan.replaced, b"accept-encoding": b"identity"}
+    return Outgoing(
+        head=merged_request_head([each.head for each in sent]),
+        pool=sent[0].pool,
+        body=body,
+        plan=BodyPlan(len(body), replaced=replaced),
+        patience_seconds=min(each.patience_seconds for each in sent),
+        pooling=pooling_for_call(members),
+    )
 
 
 def hand_over(leaver: Member, members: Sequence[Member]) -> None:

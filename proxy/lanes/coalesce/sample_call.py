@@ -16,12 +16,11 @@ from proxy.core.errors import ProxyError
 from proxy.core.exchange import Exchange
 from proxy.http.head import ResponseHead
 from proxy.lanes.coalesce.member import Member
-from proxy.lanes.coalesce.merge_heads import merged_request_head, own_response_head
+from proxy.lanes.coalesce.merge_heads import own_response_head
 from proxy.lanes.coalesce.merge_undo import Undo
-from proxy.lanes.coalesce.paced import hand_over, pooling_for_call
+from proxy.lanes.coalesce.paced import hand_over, outgoing_for_call
 from proxy.lanes.coalesce.sample_choices import deal_choices, sampled_body
 from proxy.lanes.lane import Call, Lane, Outgoing
-from proxy.upstream.request_head import BodyPlan
 
 MAX_ANSWER_BYTES = 64 * 1024 * 1024
 """An answer larger than this is not collected: the requests are sent singly."""
@@ -73,19 +72,9 @@ class SampledCall:
             self._call = call
 
     def _outgoing(self) -> Outgoing:
-        sent = [member.outgoing for member in self._members]
-        pooling = sent[0].pooling
+        pooling = self._members[0].outgoing.pooling
         assert pooling is not None, "only what may be pooled is"
-        body = sampled_body(pooling.document, len(sent))
-        replaced = {**sent[0].plan.replaced, b"accept-encoding": b"identity"}
-        return Outgoing(
-            head=merged_request_head([each.head for each in sent]),
-            pool=sent[0].pool,
-            body=body,
-            plan=BodyPlan(len(body), replaced=replaced),
-            patience_seconds=min(each.patience_seconds for each in sent),
-            pooling=pooling_for_call(self._members),
-        )
+        return outgoing_for_call(self._members, sampled_body(pooling.document, len(self._members)))
 
     # --- the callers' side ----------------------------------------------------------------------------
 

@@ -11,7 +11,6 @@ import json
 import re
 from collections.abc import AsyncIterator, Callable, Collection, Mapping
 from typing import Any
-from urllib.parse import quote
 
 import msgspec
 
@@ -26,9 +25,8 @@ from proxy.upstream.providers.batch_api import (
     LineProblem,
     RemoteBatch,
     RemoteState,
-    Unsupported,
 )
-from proxy.upstream.providers.batch_objects import read_count, read_id, read_text, read_time
+from proxy.upstream.providers.batch_objects import read_count, read_id, read_time
 from proxy.upstream.providers.calls import JSON_TYPE, Calls, whole_input
 from proxy.upstream.providers.chat_as_messages import (
     Untranslatable,
@@ -49,7 +47,6 @@ CHAT = "/v1/chat/completions"
 
 _PER_REQUEST = ("anthropic-beta", "anthropic-workspace-id", "anthropic-user-profile-id")
 _CUSTOM_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
-_PAGES = 20
 # Source: Anthropic's page on errors.
 _STATUSES: Mapping[str, int] = {
     "invalid_request_error": 400,
@@ -109,23 +106,8 @@ class AnthropicBatches(InlineBatches):
         self, tag: str, file_id: str | None, since: float, ids: Collection[str] = ()
     ) -> tuple[RemoteBatch, ...]:
         """See `BatchApi`: by the ids in the results."""
-        return await self.find_untagged(self._listed(since), since, ids)
-
-    async def _listed(self, since: float) -> AsyncIterator[RemoteBatch]:
-        after: str | None = None
-        for _ in range(_PAGES):
-            query = "?limit=100" + ("" if after is None else f"&after_id={quote(after, safe='')}")
-            try:
-                reply = checked(await self.calls.send("GET", self.batches_path + query), whole_api=True)
-            except Unsupported:
-                return
-            listed = json_object(reply)
-            for each in listed.get("data") or ():
-                if isinstance(each, dict):
-                    yield _batch(each)
-            after = read_text(listed.get("last_id"))
-            if not listed.get("has_more") or after is None:
-                return
+        listed = (_batch(each) async for each in self.listed("after_id"))
+        return await self.find_untagged(listed, since, ids)
 
     async def retrieve(self, batch_id: str) -> RemoteBatch:
         """See `BatchApi`."""

@@ -29,12 +29,14 @@ from proxy.upstream.providers.batch_api import (
     Unavailable,
     Unsupported,
 )
+from proxy.upstream.providers.batch_objects import read_text
 from proxy.upstream.providers.calls import JSON_TYPE, Calls, whole_input
 from proxy.upstream.providers.client import Reply
 
 MOST_BYTES = 32 * 1024 * 1024
 """Of the lines of one batch. Providers take more, but it is in memory while it is sent."""
 
+_PAGES = 20
 _SELF = "batch:"
 # Clocks of several machines; a longer one would make strangers' batches candidates.
 _SLACK_SECONDS = 120.0
@@ -85,6 +87,23 @@ class InlineBatches(ABC):
         body = b'%b,"requests":[%b]}' % (json.dumps(before).encode()[:-1], requests)
         reply = await self.calls.send("POST", self.batches_path, headers=[JSON_TYPE], body=body)
         return checked(reply, whole_api=True)
+
+    async def listed(self, cursor: str) -> AsyncIterator[dict[str, Any]]:
+        """Yield the batches that there are, as they are told of; `cursor` asks for the next page."""
+        after: str | None = None
+        for _ in range(_PAGES):
+            query = "?limit=100" + ("" if after is None else f"&{cursor}={quote(after, safe='')}")
+            try:
+                reply = checked(await self.calls.send("GET", self.batches_path + query), whole_api=True)
+            except Unsupported:
+                return
+            page = json_object(reply)
+            for each in page.get("data") or ():
+                if isinstance(each, dict):
+                    yield each
+            after = read_text(page.get("last_id"))
+            if not page.get("has_more") or after is None:
+                return
 
     async def find_untagged(
         self, listed: AsyncIterator[RemoteBatch], since: float, ids: Collection[str]

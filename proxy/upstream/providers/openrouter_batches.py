@@ -21,7 +21,7 @@ from proxy.upstream.providers.batch_api import (
     RemoteState,
     Unsupported,
 )
-from proxy.upstream.providers.batch_objects import read_batch, read_text
+from proxy.upstream.providers.batch_objects import read_batch
 from proxy.upstream.providers.calls import Calls
 from proxy.upstream.providers.client import Fields, ProviderClient
 from proxy.upstream.providers.inline_batches import MOST_BYTES, InlineBatches, itself, raw_elements
@@ -29,7 +29,6 @@ from proxy.upstream.providers.inline_batches import MOST_BYTES, InlineBatches, i
 LIMITS = ApiLimits(jobs=10_000, bytes=MOST_BYTES)
 """OpenRouter names none; what it cannot take it refuses, and the batch is halved."""
 
-_PAGES = 20
 _RESULT_PAGES = 10_000
 
 
@@ -48,23 +47,8 @@ class OpenRouterBatches(InlineBatches):
         self, tag: str, file_id: str | None, since: float, ids: Collection[str] = ()
     ) -> tuple[RemoteBatch, ...]:
         """See `BatchApi`: by the ids in the results."""
-        return await self.find_untagged(self._listed(), since, ids)
-
-    async def _listed(self) -> AsyncIterator[RemoteBatch]:
-        after: str | None = None
-        for _ in range(_PAGES):
-            query = "?limit=100" + ("" if after is None else f"&after={quote(after, safe='')}")
-            try:
-                reply = checked(await self.calls.send("GET", self.batches_path + query), whole_api=True)
-            except Unsupported:
-                return
-            listed = json_object(reply)
-            for each in listed.get("data") or ():
-                if isinstance(each, dict):
-                    yield _batch(each)
-            after = read_text(listed.get("last_id"))
-            if not listed.get("has_more") or after is None:
-                return
+        listed = (_batch(each) async for each in self.listed("after"))
+        return await self.find_untagged(listed, since, ids)
 
     async def retrieve(self, batch_id: str) -> RemoteBatch:
         """See `BatchApi`."""

@@ -188,11 +188,15 @@ class FaultyUpstream:
         """Close every connection and the listener."""
         assert self._server is not None
         self._server.close()
-        for wire in tuple(self._wires):
-            wire.writer.transport.abort()
+        self.hang_up()
         for task in tuple(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def hang_up(self) -> None:
+        """Close every connection."""
+        for wire in tuple(self._wires):
+            wire.writer.transport.abort()
 
     @property
     def open_connections(self) -> int:

@@ -13,7 +13,8 @@ from proxy.http.deadlines import Deadlines
 from proxy.http.head import RequestHead
 from proxy.http.limits import ServerLimits
 from proxy.http.memory import MemoryTransport, connect
-from proxy.http.server import RequestHandler, ServerConnection
+from proxy.http.server import ServerConnection
+from proxy.http.serving import RequestHandler
 
 ROUNDS = 30
 

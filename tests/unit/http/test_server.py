@@ -388,6 +388,32 @@ def test_an_answer_to_half_a_request_ends_the_connection_and_swallows_the_rest()
     run(test())
 
 
+def test_who_still_sends_after_a_refusal_has_time_to_end_and_not_forever() -> None:
+    async def test() -> None:
+        wire = Wire(LIMITS)
+        wire.service.on_head = lambda handler: handler.answer(b"no", keep_alive=False)
+        await wire.send(post(length=10_000_000))
+        lingered_seconds = 0.0
+        while not wire.connection.is_closed:
+            await wire.send(b"x" * 1000)
+            await wire.pass_time(LIMITS.linger_seconds * 0.9)
+            lingered_seconds += LIMITS.linger_seconds * 0.9
+        assert 0 <= lingered_seconds - LIMITS.linger_total_seconds < LIMITS.linger_seconds
+
+    run(test())
+
+
+def test_who_falls_silent_after_a_refusal_is_let_go() -> None:
+    async def test() -> None:
+        wire = Wire(LIMITS)
+        wire.service.on_head = lambda handler: handler.answer(b"no", keep_alive=False)
+        await wire.send(post(length=10_000_000))
+        await wire.pass_time(LIMITS.linger_seconds + 0.2)
+        assert wire.connection.is_closed
+
+    run(test())
+
+
 def test_a_draining_service_answers_what_is_in_progress_and_closes() -> None:
     async def test() -> None:
         wire = Wire(LIMITS)

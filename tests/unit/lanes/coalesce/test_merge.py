@@ -42,10 +42,15 @@ class Held:
         self._opened.set()
 
 
-async def burst(on: Carrying, held: Held, *bodies: bytes, **ways: Any) -> list[Sent]:
-    """Send a request that holds the window open, then these; let go, and wait for all."""
+async def first_sent(on: Carrying, **ways: Any) -> None:
+    """Send a request and wait until its upstream has it: what comes meanwhile is pooled."""
     on.carry(**ways)
     await until(lambda: bool(on.upstream.calls))
+
+
+async def burst(on: Carrying, held: Held, *bodies: bytes, **ways: Any) -> list[Sent]:
+    """Send a request that holds the window open, then these; let go, and wait for all."""
+    await first_sent(on, **ways)
     sent = [on.carry(body, **ways) for body in bodies]
     held.open()
     await on.over()
@@ -110,8 +115,7 @@ def test_the_merged_call_has_what_its_callers_have_in_common() -> None:
     async def test() -> None:
         held = Held()
         async with carrying(EMBED, held) as on:
-            on.carry(headers=[("Authorization", "Bearer k")])
-            await until(lambda: bool(on.upstream.calls))
+            await first_sent(on, headers=[("Authorization", "Bearer k")])
             for number in (1, 2):
                 lines = [
                     ("Authorization", "Bearer k"),
@@ -181,8 +185,7 @@ def test_nobody_waits_longer_than_max_wait_though_the_first_call_never_returns()
         held = Held()
         async with carrying(EMBED, held) as on:
             hasty = CoalescePolicy(max_wait_seconds=0.02)
-            on.carry(policy=hasty)
-            await until(lambda: bool(on.upstream.calls))
+            await first_sent(on, policy=hasty)
             sent = [on.carry(embed(text), policy=hasty) for text in "bc"]
             await on.over(*sent)
             assert sizes(sent) == [2, 2]
@@ -247,8 +250,7 @@ def test_events_are_dealt_out_as_they_come() -> None:
     async def test() -> None:
         held = Held(script)
         async with carrying(EVENTS, held) as on:
-            on.carry()
-            await until(lambda: bool(on.upstream.calls))
+            await first_sent(on)
             body = EVENTS.body.replace(b'"a"', b'"b"')
             sent = [on.carry(body), on.carry(body.replace(b'"b"', b'"c"'))]
             held.open()
@@ -279,8 +281,7 @@ def test_a_slow_reader_of_a_merged_stream_slows_nobody_and_is_dropped_when_too_m
     async def test() -> None:
         held = Held(script)
         async with carrying(EVENTS, held) as on:
-            on.carry()
-            await until(lambda: bool(on.upstream.calls))
+            await first_sent(on)
             slow, fast = on.carry(), on.carry()
             slow.call.pause()
             held.open()
@@ -297,8 +298,7 @@ def test_a_reader_that_goes_on_gets_all_that_was_kept_and_its_end() -> None:
     async def test() -> None:
         held = Held()
         async with carrying(EVENTS, held) as on:
-            on.carry()
-            await until(lambda: bool(on.upstream.calls))
+            await first_sent(on)
             slow, fast = on.carry(), on.carry()
             slow.call.pause()
             held.open()
@@ -656,8 +656,7 @@ def test_a_caller_hears_of_a_stream_that_says_nothing_of_its_own_for_long() -> N
     async def test() -> None:
         held = Held(script)
         async with carrying(EVENTS, held) as on:
-            on.carry()
-            await until(lambda: bool(on.upstream.calls))
+            await first_sent(on)
             sent = [on.carry(prompt(text)) for text in "bc"]
             held.open()
             await until(begun.is_set)
@@ -703,8 +702,7 @@ def test_who_leaves_before_the_pool_does_is_not_sent() -> None:
     async def test() -> None:
         held = Held()
         async with carrying(EMBED, held) as on:
-            on.carry()
-            await until(lambda: bool(on.upstream.calls))
+            await first_sent(on)
             gone, *others = [on.carry(embed(text)) for text in "bcd"]
             gone.call.cancel()
             held.open()
@@ -727,8 +725,7 @@ def test_who_leaves_during_the_call_is_not_told_and_the_others_are() -> None:
     async def test() -> None:
         held = Held(script)
         async with carrying(EMBED, held) as on:
-            on.carry()
-            await until(lambda: bool(on.upstream.calls))
+            await first_sent(on)
             gone, *others = [on.carry(embed(text)) for text in "bcd"]
             held.open()
             await until(begun.is_set)
@@ -753,8 +750,7 @@ def test_the_call_is_given_up_when_the_last_one_leaves() -> None:
     async def test() -> None:
         held = Held(script)
         async with carrying(EMBED, held) as on:
-            on.carry()
-            await until(lambda: bool(on.upstream.calls))
+            await first_sent(on)
             sent = [on.carry(embed(text)) for text in "bcd"]
             held.open()
             await until(begun.is_set)
@@ -772,8 +768,7 @@ def test_who_leaves_while_others_are_told_is_not_told_itself() -> None:
     async def test() -> None:
         held = Held()
         async with carrying(EMBED, held) as on:
-            on.carry()
-            await until(lambda: bool(on.upstream.calls))
+            await first_sent(on)
             sent = [on.carry(embed(text)) for text in "bcd"]
             sent[0].reply.on_head = sent[2].call.cancel
             held.open()

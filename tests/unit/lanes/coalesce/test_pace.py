@@ -33,6 +33,20 @@ class Counting:
         serve(call)
 
 
+class Shut:
+    """Answers nothing before it is opened."""
+
+    def __init__(self) -> None:
+        self._opened = threading.Event()
+
+    def __call__(self, call: Call) -> None:
+        assert self._opened.wait(5)
+        serve(call)
+
+    def open(self) -> None:
+        self._opened.set()
+
+
 def closed_by(sent: Sent) -> ClosedBy | None:
     pooled = sent.exchange.pooled
     assert pooled is not None
@@ -57,19 +71,14 @@ def test_no_more_are_in_flight_than_the_policy_allows_and_all_are_answered() -> 
 
 
 def test_nobody_waits_longer_than_max_wait_though_nothing_returns() -> None:
-    opened = threading.Event()
-
-    def script(call: Call) -> None:
-        assert opened.wait(5)
-        serve(call)
-
     async def test() -> None:
-        async with carrying(PACE, script) as on:
+        shut = Shut()
+        async with carrying(PACE, shut) as on:
             hasty = CoalescePolicy(max_wait_seconds=0.02, max_in_flight=1)
             for _ in range(3):
                 on.carry(policy=hasty)
             await until(lambda: len(on.upstream.calls) == 3)
-            opened.set()
+            shut.open()
             await on.over()
             assert closed_by(on.sent[2]) is ClosedBy.MAX_WAIT
 
@@ -77,18 +86,13 @@ def test_nobody_waits_longer_than_max_wait_though_nothing_returns() -> None:
 
 
 def test_interactive_requests_never_wait() -> None:
-    opened = threading.Event()
-
-    def script(call: Call) -> None:
-        assert opened.wait(5)
-        serve(call)
-
     async def test() -> None:
-        async with carrying(PACE, script) as on:
+        shut = Shut()
+        async with carrying(PACE, shut) as on:
             for _ in range(3):
                 on.carry(urgency=Urgency.INTERACTIVE)
             await until(lambda: len(on.upstream.calls) == 3)
-            opened.set()
+            shut.open()
             await on.over()
             assert [closed_by(sent) for sent in on.sent] == [ClosedBy.IDLE] * 3
 
@@ -96,20 +100,15 @@ def test_interactive_requests_never_wait() -> None:
 
 
 def test_who_leaves_while_it_waits_is_not_sent_and_makes_no_room() -> None:
-    opened = threading.Event()
-
-    def script(call: Call) -> None:
-        assert opened.wait(5)
-        serve(call)
-
     async def test() -> None:
-        async with carrying(PACE, script) as on:
+        shut = Shut()
+        async with carrying(PACE, shut) as on:
             first, gone, last = on.carry(), on.carry(), on.carry()
             await until(lambda: bool(on.upstream.calls))
             gone.call.cancel()
             await asyncio.sleep(0.02)
             assert len(on.upstream.calls) == 1
-            opened.set()
+            shut.open()
             await on.over(first, last)
             assert len(on.upstream.calls) == 2
             assert gone.reply.events == []
