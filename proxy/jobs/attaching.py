@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from proxy.jobs.model import Delivery, Job, JobState, JobTier
+from proxy.jobs.notices import is_wished
 
 _GOOD_ENDINGS = frozenset({JobState.SUCCEEDED, JobState.RESCUED})
 _TAKEN = 1_000_000_000
@@ -35,7 +36,8 @@ def attached(job: Job, newcomer: Job, now: float, retention_seconds: float) -> J
         job, waiting=job.waiting + 1, delivery=job.delivery if is_promised else newcomer.delivery
     )
     if not job.is_live:
-        return joined
+        # Whoever was held has heard the end; to the newcomer it is promised, so that it has to be told.
+        return joined if is_promised or not is_wished(joined) else replace(joined, notice_due=now)
     wanted = min(job.wanted_by, newcomer.deadline)
     due = job.due
     if job.tier is JobTier.BATCH:

@@ -25,6 +25,9 @@ from proxy.jobs.tiers import PRICE_TIERS
 
 UNKNOWN_TIER = "unknown"
 
+_LONGEST_TIER = 64
+"""Longer than any provider's word: it goes into headers and logs."""
+
 # What providers call the tiers that have rates in the table; another word (priority, scale) has none.
 _STANDARD_WORDS = frozenset({"default", "standard", "auto"})
 _ECHOED = {"flex": Tier.FLEX, "batch": Tier.BATCH}
@@ -61,7 +64,7 @@ def _echoed_tier(body: bytes) -> str | None:
     word = echo.service_tier
     if word is None and isinstance(echo.usage, dict):
         word = echo.usage.get("service_tier")  # Anthropic has it there
-    return word if isinstance(word, str) and word else None
+    return word[:_LONGEST_TIER] if isinstance(word, str) and word else None
 
 
 def book(job: Job, key: str, kind: BookingKind, carried: JobTier, bill: Bill, price: Price | None) -> Booking:

@@ -237,6 +237,16 @@ class GuardedStore:
         """See `JobStore`."""
         return await self._for_worker(lambda: self._store.commit_job(lease, change))
 
+    async def claim_notices(
+        self, worker: str, lease_seconds: float, limit: int, busy: frozenset[str] = frozenset()
+    ) -> tuple[Job, ...]:
+        """See `JobStore`."""
+        return await self._for_worker(lambda: self._store.claim_notices(worker, lease_seconds, limit, busy))
+
+    async def noted(self, lease: Lease, due: float | None, note: str, *, is_try: bool) -> None:
+        """See `JobStore`."""
+        await self._for_worker(lambda: self._store.noted(lease, due, note, is_try=is_try))
+
     async def pools(self) -> tuple[PoolSummary, ...]:
         """See `JobStore`."""
         return await self._for_worker(self._store.pools)

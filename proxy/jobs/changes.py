@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from proxy.jobs.model import Answer, Batch, BatchState, Booking, Group, Job, JobError, JobState, JobTier
+from proxy.jobs.provider_text import storable
 from proxy.jobs.transitions import BatchEvent, JobEvent
 
 
@@ -36,10 +37,17 @@ class JobChange:
     answer: Answer | None = field(default=None, repr=False)
     booking: Booking | None = None
 
+    def __post_init__(self) -> None:
+        if self.provider_id is not None:
+            object.__setattr__(self, "provider_id", storable(self.provider_id))
+
 
 @dataclass(frozen=True, slots=True)
 class BatchMove:
-    """One event for a batch. What is `None` stays as it is; `due` gives the lease back."""
+    """One event for a batch. What is `None` stays as it is; `due` gives the lease back.
+
+    Words of the provider are kept as stores can hold them: without lone surrogates.
+    """
 
     event: BatchEvent
     due: float | None = None
@@ -53,6 +61,12 @@ class BatchMove:
     input_bytes: int | None = None
     attempts: int | None = None
     note: str | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("input_file_id", "output_file_id", "error_file_id", "provider_id", "ending", "note"):
+            said = getattr(self, name)
+            if said is not None:
+                object.__setattr__(self, name, storable(said))
 
 
 @dataclass(frozen=True, slots=True)

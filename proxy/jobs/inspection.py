@@ -11,6 +11,7 @@ from typing import Any
 
 from proxy.jobs.changes import JobQuery
 from proxy.jobs.model import LIVE_JOB_STATES, Booking, Job, JobState, JobTier
+from proxy.jobs.notices import is_wished
 from proxy.jobs.sealing import SealError
 from proxy.jobs.store import Conflict, JobStore, StoreUnavailable
 
@@ -61,6 +62,7 @@ class Inspector:
         return self._facts(job) | {
             "bookings": [_booking(booking) for booking in bookings],
             "answer": None if job.is_live else await self._answer(job_id),
+            "notice": _notice(job),
             "batch": None
             if batch is None
             else {
@@ -164,6 +166,20 @@ def _booking(booking: Booking) -> dict[str, Any]:
         "output_tokens": booking.output_tokens if is_known else None,
         "usd": _dollars(booking.usd),
         "standard_usd": _dollars(booking.standard_usd),
+    }
+
+
+def _notice(job: Job) -> dict[str, Any] | None:
+    """Return how far the telling of a job's end is, `None` where nobody is to be told."""
+    if not is_wished(job):
+        return None
+    due = job.notice_due
+    return {
+        "webhook": job.webhook,
+        "state": "not_yet" if job.is_live else "over" if due is None else "due",
+        "due_at": _time(due),
+        "tries": job.notice_tries,
+        "note": job.notice_note or None,
     }
 
 

@@ -88,6 +88,18 @@ class MemoryTables:
         )
         return sorted(due, key=lambda job: (job.due, job.id))[:limit]
 
+    def due_notices(self, now: float, busy: frozenset[str], limit: int) -> list[Job]:
+        """See `Tables`."""
+        due = (
+            (job.notice_due, job.id)
+            for job in self._jobs.values()
+            if job.notice_due is not None
+            and job.notice_due <= now
+            and job.webhook not in busy
+            and not _is_held(job.lease, now)
+        )
+        return [self._jobs[job_id] for _, job_id in sorted(due)[:limit]]
+
     def _pooled(self) -> Iterable[Job]:
         return (
             job for job in self._jobs.values() if job.state is JobState.ACCEPTED and job.tier is JobTier.BATCH

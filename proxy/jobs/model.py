@@ -10,6 +10,8 @@ import json
 from dataclasses import dataclass, field
 from enum import Enum
 
+from proxy.jobs.provider_text import relayable, storable
+
 NEVER = 9_999_999_999.0
 """A time that does not come (in the year 2286): what is due then is due to nobody."""
 
@@ -124,10 +126,17 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class JobError:
-    """Why a job ended without an answer of the provider: a stable code and a sentence for people."""
+    """Why a job ended without an answer of the provider: a stable code and a sentence for people.
+
+    Both may be the provider's words; lone surrogates are replaced.
+    """
 
     code: str
     message: str
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "code", storable(self.code))
+        object.__setattr__(self, "message", storable(self.message))
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,6 +158,7 @@ class Job:
     headers        header fields of the request that its tier needs, none of them secret
     is_borrowing   the caller's own credential is needed (`credential`), there is none of the upstream's
     method         of the request
+    webhook        name of the configured webhook that hears of its end, empty for none
 
     delivery       how the caller meets the answer; what was promised to one of several is promised
     wanted         when the most impatient of several callers wants the answer; the rescue begins before it
@@ -169,6 +179,9 @@ class Job:
     ended, updated when it ended and when it moved last
     purge_at       when every trace of it is deleted
     lease          who works on it; a batch's worker needs only the batch's
+    notice_due     when its end has to be told to `webhook`; `None`: never, not yet, or told
+    notice_tries   how often that has failed
+    notice_note    what became of it last, for people
     """
 
     id: str
@@ -188,6 +201,7 @@ class Job:
     headers: HeaderFields = ()
     is_borrowing: bool = False
     method: str = "POST"
+    webhook: str = ""
 
     state: JobState = JobState.ACCEPTED
     tier: JobTier = JobTier.BATCH
@@ -208,6 +222,9 @@ class Job:
     lease: Lease | None = None
     wanted: float = NEVER
     waiting: int = 1
+    notice_due: float | None = None
+    notice_tries: int = 0
+    notice_note: str = ""
 
     @property
     def wanted_by(self) -> float:
@@ -274,6 +291,7 @@ class Batch:
 class Answer:
     """What the provider answered: status, header fields worth relaying, body as it came.
 
+    headers  those that a head can hold: printable ASCII, the others are left out
     source   which execution it is: `batch:<id>`, `call:<n>`, `rescue`
     tier     the provider's word for the tier that it used
     """
@@ -283,6 +301,9 @@ class Answer:
     headers: HeaderFields = ()
     source: str = ""
     tier: str = ""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "headers", relayable(self.headers))
 
 
 class BookingKind(Enum):

@@ -33,14 +33,21 @@ def check_store(setting: str) -> str:
     )
 
 
+def sqlite_path(setting: str) -> Path | None:
+    """Return the path that a setting names, `None` for another kind of store."""
+    if not setting.startswith(SQLITE):
+        return None
+    path = setting.removeprefix(SQLITE)
+    # As in other URLs of databases: three slashes begin an absolute path.
+    return Path(path.removeprefix("//") if path.startswith("//") else path)
+
+
 def make_store(setting: str, clock: Clock, retention_seconds: float, vault: Vault | None) -> JobStore:
     """Return the store of a setting, not yet open. Raises `ValueError`."""
     check_store(setting)
-    if setting.startswith(SQLITE):
-        path = setting.removeprefix(SQLITE)
-        # As in other URLs of databases: three slashes begin an absolute path.
-        path = path.removeprefix("//") if path.startswith("//") else path
-        return SqliteStore(Path(path), clock, retention_seconds=retention_seconds, vault=vault)
+    path = sqlite_path(setting)
+    if path is not None:
+        return SqliteStore(path, clock, retention_seconds=retention_seconds, vault=vault)
     # Only here: the client is slow to import, and few processes need it.
     from proxy.jobs.redis_store import RedisStore
 

@@ -35,6 +35,9 @@ PROGRESS_FIELDS = (
     "delivery",
     "wanted",
     "waiting",
+    "notice_due",
+    "notice_tries",
+    "notice_note",
 )
 """Fields of a job that change."""
 

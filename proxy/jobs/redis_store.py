@@ -18,7 +18,7 @@ from proxy.core.clock import Clock, SystemClock
 from proxy.jobs.changes import Accepted, BatchMove, Census, Committed, JobChange, JobQuery, Page, PoolSummary
 from proxy.jobs.model import Answer, Batch, Booking, Group, Job, JobState, JobTier, Lease, LeaseKind
 from proxy.jobs.records import decode_booking, encode
-from proxy.jobs.remote import reading
+from proxy.jobs.remote import completions, reading
 from proxy.jobs.remote.blobs import Blobs
 from proxy.jobs.remote.client import ANSWER_SECONDS, RedisClient
 from proxy.jobs.remote.listening import Listener
@@ -34,12 +34,11 @@ from proxy.jobs.remote.records import (
 )
 from proxy.jobs.sealing import PlainVault, Vault
 from proxy.jobs.stepping import changes_in_steps, in_steps, joined
-from proxy.jobs.store import MAX_COMPLETIONS, Conflict, LeaseLost
+from proxy.jobs.store import Conflict, LeaseLost
 from proxy.jobs.transitions import JobEvent, job_sources
 from proxy.jobs.waiting import Waiting
 
 _RECHECK_SECONDS = 5.0
-_COMPLETIONS_SECONDS = 30 * 86_400
 
 
 class RedisStore:
@@ -281,6 +280,21 @@ class RedisStore:
         answers = [(change.job_ids[0], change.answer) for change in changes if change.answer is not None]
         return await self._blobs.put_answers(answers, self._retention_seconds) if answers else {}
 
+    async def claim_notices(
+        self, worker: str, lease_seconds: float, limit: int, busy: frozenset[str] = frozenset()
+    ) -> tuple[Job, ...]:
+        """See `JobStore`."""
+        now = self._now
+        arguments = (repr(now), repr(now + lease_seconds), worker, str(limit), *sorted(busy))
+        return tuple(job_from_hash(_hash(flat)) for flat in await self._run("claim_notices", *arguments))
+
+    async def noted(self, lease: Lease, due: float | None, note: str, *, is_try: bool) -> None:
+        """See `JobStore`."""
+        again = "" if due is None else repr(due)
+        await self._run(
+            "noted", lease.subject, str(lease.token), lease.worker, again, note, str(int(is_try))
+        )
+
     # ---- batches
 
     async def pools(self) -> tuple[PoolSummary, ...]:
@@ -370,23 +384,11 @@ class RedisStore:
 
     async def observe_completion(self, upstream: str, model: str, tier: JobTier, seconds: float) -> None:
         """See `JobStore`."""
-        key = self._completions_key(upstream, model, tier)
-        await self._client.pipeline(
-            [
-                ("LPUSH", key, repr(seconds)),
-                ("LTRIM", key, 0, MAX_COMPLETIONS - 1),
-                ("EXPIRE", key, _COMPLETIONS_SECONDS),
-            ]
-        )
+        await completions.observe(self._client, self._prefix, upstream, model, tier, seconds)
 
     async def completions(self, upstream: str, model: str, tier: JobTier) -> tuple[float, ...]:
         """See `JobStore`."""
-        key = self._completions_key(upstream, model, tier)
-        (found,) = await self._client.pipeline([("LRANGE", key, 0, -1)])
-        return tuple(float(raw) for raw in found)
-
-    def _completions_key(self, upstream: str, model: str, tier: JobTier) -> str:
-        return f"{self._prefix}times:{json.dumps([upstream, model, tier.value])}"
+        return await completions.observed(self._client, self._prefix, upstream, model, tier)
 
 
 def _hash(flat: Sequence[bytes]) -> dict[bytes, bytes]:

@@ -193,6 +193,22 @@ class JobStore(Protocol):
         """
         ...
 
+    # ---- workers: notices
+
+    async def claim_notices(
+        self, worker: str, lease_seconds: float, limit: int, busy: frozenset[str] = frozenset()
+    ) -> tuple[Job, ...]:
+        """Lease ended jobs whose notice is due, for another webhook than those, longest due first."""
+        ...
+
+    async def noted(self, lease: Lease, due: float | None, note: str, *, is_try: bool) -> None:
+        """Note what became of a notice and give the lease back: due again then, `None`: over.
+
+        `is_try` counts a failure. Nothing is written for a job that is live again or gone, nor under a lost
+        lease, which is no error here.
+        """
+        ...
+
     # ---- workers: batches
 
     async def pools(self) -> tuple[PoolSummary, ...]:

@@ -29,6 +29,8 @@ _EXPIRED_CODES = frozenset({"batch_expired", "expired"})
 _CANCELLED_CODES = frozenset({"batch_cancelled", "batch_canceled", "cancelled", "canceled"})
 _REFUSED_WORDS = ("invalid", "not_found", "unsupported", "content_filter", "content_policy", "too_large")
 _LONGEST_MESSAGE = 2000
+_BODYLESS = frozenset({204, 205, 304})
+_MOST_DIGITS = 9
 _DEEPEST = 800
 _BOM = b"\xef\xbb\xbf"
 
@@ -189,7 +191,7 @@ def _outcome(line: _Line, source: str) -> LineOutcome:
         headers += (("x-request-id", request_id),)
     answer = Answer(status, body, headers, source)
     if status < 400:
-        wrong = _unusable(body)
+        wrong = unusable(body)
         if wrong is None:
             return LineOutcome(OutcomeKind.ANSWER, answer)
         return LineOutcome(_kind_of(wrong), answer, wrong, may_have_run=True)
@@ -199,13 +201,13 @@ def _outcome(line: _Line, source: str) -> LineOutcome:
     return LineOutcome(OutcomeKind.FAILED, answer, told)
 
 
-def _unusable(body: bytes) -> JobError | None:
-    """Return what is wrong with the body of a line that says it worked: every API answers with an object.
+def unusable(body: bytes) -> JobError | None:
+    """Return what is wrong with the body of an answer that says it worked: every API answers with an object.
 
     One that holds an error and is nothing else is no answer; a response of the Responses API that failed is.
     """
     if not body.lstrip().startswith(b"{"):
-        return JobError("unusable_result", "the line says it worked, and its body is no JSON object")
+        return JobError("unusable_result", "the answer says it worked, and its body is no JSON object")
     try:
         told = _TOLD.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -216,9 +218,12 @@ def _unusable(body: bytes) -> JobError | None:
 
 
 def _kind_of(error: JobError) -> OutcomeKind:
-    if error.code in FINAL_CODES or any(word in error.code for word in _REFUSED_WORDS):
-        return OutcomeKind.FAILED
-    return OutcomeKind.RETRY
+    return OutcomeKind.FAILED if is_last_word(error) else OutcomeKind.RETRY
+
+
+def is_last_word(error: JobError) -> bool:
+    """Tell whether an error that came without a status of its own is about the request or the account."""
+    return error.code in FINAL_CODES or any(word in error.code for word in _REFUSED_WORDS)
 
 
 def _without_response(error: JobError | None) -> LineOutcome:
@@ -235,9 +240,11 @@ def _without_response(error: JobError | None) -> LineOutcome:
 def _status(value: object, *, is_error: bool) -> int:
     # Some servers write the status as text, some leave it out of a line that worked.
     if isinstance(value, str) and value.isascii() and value.isdigit():
-        value = int(value)
-    if isinstance(value, int) and not isinstance(value, bool) and 100 <= value <= 599:
-        return value
+        value = int(value[:_MOST_DIGITS])
+    if isinstance(value, int) and not isinstance(value, bool) and 200 <= value <= 599:
+        # A line has a body. After one of the others the caller would wait for an answer that never comes, or
+        # read the body as the beginning of the next one.
+        return value if value not in _BODYLESS else 200
     return 500 if is_error else 200
 
 

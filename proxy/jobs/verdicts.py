@@ -15,7 +15,7 @@ from proxy.core.json_values import decode
 from proxy.jobs.model import Job, JobError, JobTier
 from proxy.jobs.shaping import TIER_FIELDS
 from proxy.jobs.tiers import NextTier, after_miss, rescue_at
-from proxy.jobs.unpacking import FINAL_CODES, RETRIED_STATUSES
+from proxy.jobs.unpacking import FINAL_CODES, RETRIED_STATUSES, is_last_word, unusable
 
 CAPACITY_CODES = frozenset({"resource_unavailable", "capacity_exceeded"})
 _LONGEST_MESSAGE = 500
@@ -49,9 +49,12 @@ class Judged:
 
 
 def judge(tier: JobTier, status: int, body: bytes) -> Judged:
-    """Say what an answer to a call in a tier means."""
+    """Say what an answer to a call in a tier means; one that says it worked is read as a batch's line is."""
     if status < 300:
-        return Judged(Verdict.ANSWER)
+        wrong = unusable(body)
+        if wrong is None:
+            return Judged(Verdict.ANSWER)
+        return Judged(Verdict.FINAL if is_last_word(wrong) else Verdict.AGAIN, wrong)
     value = decode(body)
     found = value.get("error") if isinstance(value, dict) else None
     error: Mapping[str, object] = found if isinstance(found, dict) else {}

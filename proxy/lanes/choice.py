@@ -14,11 +14,13 @@ from proxy.core.decision import Lane, LaneDecision, Urgency
 from proxy.core.document import Document
 from proxy.core.upstream import Upstream
 from proxy.dialects.dialect import Dialect
+from proxy.jobs.model import Delivery
 from proxy.lanes.batch.deferring import Candidate, Deferring
-from proxy.lanes.batch.plan import DeferralPlan, HeaderLookup
+from proxy.lanes.batch.plan import DeferralPlan, HeaderLookup, asks_ticket
 from proxy.policy.lane import LaneCapabilities, LaneFacts, choose_lane
 from proxy.policy.model import Route
 from proxy.policy.waiting import DEADLINE_HEADER, Waiting, answer_deadline, caller_patience_seconds
+from proxy.policy.webhook_choice import named_webhook
 
 _INTERACTIVE = LaneFacts(
     endpoint=None, stream=True, ticket=False, batch=False, deadline_seconds=None, patience_seconds=0.0
@@ -26,6 +28,7 @@ _INTERACTIVE = LaneFacts(
 
 _UNREADABLE = "only a JSON object is deferred"
 _NOTHING_DEFERS = "batch lane not enabled"
+_NO_TICKETS = "prefer ignored: the route does not allow it"
 
 
 class Asked(msgspec.Struct, frozen=True):
@@ -62,7 +65,17 @@ def lane_for(
     lane, plan = _lane_for(route, urgency, asked, capabilities, deferring, deadline)
     if deadline.is_ignored:
         lane = LaneDecision(lane.value, f"{lane.reason}; {deadline.reason}")
+    if urgency is Urgency.DEFERRABLE and _asks_in_vain(route, asked, plan):
+        lane = LaneDecision(lane.value, f"{lane.reason}; {_NO_TICKETS}")
     return lane, plan
+
+
+def _asks_in_vain(route: Route, asked: Asked, plan: DeferralPlan | None) -> bool:
+    """Tell whether a ticket is asked for that the route would give if it let callers ask."""
+    if route.batch is None or "prefer" in route.allow_caller:
+        return False
+    is_promised = plan is not None and plan.delivery is not Delivery.HOLD
+    return not is_promised and asks_ticket(asked.header("prefer") or "")
 
 
 def _lane_for(
@@ -115,4 +128,5 @@ def _candidate(route: Route, asked: Asked, facts: LaneFacts) -> Candidate | None
         is_ticket_allowed="prefer" in route.allow_caller,
         deadline_seconds=facts.deadline_seconds,
         patience_seconds=facts.patience_seconds,
+        webhook=named_webhook(route, asked.header) or route.batch.webhook,
     )

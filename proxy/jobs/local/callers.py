@@ -49,8 +49,10 @@ def cancel(desk: Desk, job_id: str, if_unwanted: bool) -> Job:
     if job.state not in job_sources(JobEvent.CANCEL):
         raise Conflict(f"the job is {job.state.value} already", job.state)
     change = JobChange(JobEvent.CANCEL, (job_id,))
-    desk.tables.put_job(changed(job, change, desk.now, desk.retention_seconds))
+    cancelled = changed(job, change, desk.now, desk.retention_seconds)
+    desk.tables.put_job(cancelled)
     desk.ended.append(job_id)
+    desk.has_work = cancelled.notice_due is not None
     return job
 
 
@@ -87,6 +89,9 @@ def reset(desk: Desk, job_id: str, tier: JobTier, due: float, deadline: float) -
         rescue_begun=None,
         wanted=NEVER,
         purge_at=max(deadline, desk.now) + desk.retention_seconds,
+        notice_due=None,
+        notice_tries=0,
+        notice_note="",
     )
     desk.tables.put_answer(job_id, None)
     desk.tables.put_job(job)

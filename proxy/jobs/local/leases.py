@@ -153,8 +153,31 @@ def apply(desk: Desk, job: Job, change: JobChange) -> Job:
     if change.event in ENDING:
         desk.tables.put_answer(job.id, change.answer)
         desk.ended.append(job.id)
+        desk.has_work = desk.has_work or job.notice_due is not None
     if change.event in (JobEvent.RETURN, JobEvent.RETRY):
         desk.has_work = True
     if change.booking is not None:
         desk.tables.add_booking(change.booking)
     return job
+
+
+def claim_notices(
+    desk: Desk, worker: str, lease_seconds: float, limit: int, busy: frozenset[str]
+) -> tuple[Job, ...]:
+    """Lease ended jobs whose notice is due."""
+    due = desk.tables.due_notices(desk.now, busy, limit)
+    return tuple(_claim_job(desk, job, worker, lease_seconds) for job in due)
+
+
+def noted(desk: Desk, lease: Lease, due: float | None, note: str, is_try: bool) -> None:
+    """Note what became of a notice, if its lease is not lost."""
+    job = desk.tables.job(lease.subject)
+    if job is None or job.is_live:
+        return
+    try:
+        check(lease, job.lease)
+    except LeaseLost:
+        return
+    tries = job.notice_tries + is_try
+    job = replace(job, notice_due=due, notice_tries=tries, notice_note=note, lease=released(job.lease))
+    desk.tables.put_job(job)

@@ -9,6 +9,7 @@ from dataclasses import replace
 
 from proxy.jobs.changes import BatchMove, JobChange
 from proxy.jobs.model import NEVER, Batch, Job, Lease
+from proxy.jobs.notices import is_wished
 from proxy.jobs.transitions import ENDING, LEAVING, BatchEvent, JobEvent, batch_target, job_target
 
 
@@ -53,6 +54,7 @@ def _ended(job: Job, change: JobChange, now: float, retention_seconds: float) ->
         answer_source=None if change.answer is None else change.answer.source,
         purge_at=now + retention_seconds,
         lease=released(job.lease),
+        notice_due=now if is_wished(job) else None,
     )
 
 

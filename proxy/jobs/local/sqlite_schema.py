@@ -1,13 +1,9 @@
 """The schema of the sqlite store and how older files come up to date.
 
-`user_version` of the file counts the migrations that it has seen. Migrations are added, never changed.
+Migrations are added, never changed: `sqlite_file` counts those that a file has seen.
 """
 
 from __future__ import annotations
-
-import sqlite3
-
-from proxy.jobs.store import StoreUnavailable
 
 _FIRST = """
 CREATE TABLE jobs (
@@ -69,27 +65,10 @@ UPDATE jobs SET attach_order = 1 WHERE state IN ('accepted', 'packed', 'submitte
 DROP TABLE attachments
 """
 
-MIGRATIONS: tuple[str, ...] = (_FIRST, _SEVERAL_JOBS_WITH_ONE_ATTACH_KEY)
+_NOTICES = """
+ALTER TABLE jobs ADD COLUMN webhook TEXT NOT NULL DEFAULT '';
+ALTER TABLE jobs ADD COLUMN notice_due REAL;
+CREATE INDEX jobs_notice ON jobs (notice_due) WHERE notice_due IS NOT NULL
+"""
 
-
-def migrate(connection: sqlite3.Connection) -> None:
-    """Bring a file up to date, once however many processes open it.
-
-    Raises `StoreUnavailable` for a file of a later release and `sqlite3.Error`.
-    """
-    connection.execute("BEGIN IMMEDIATE")
-    try:
-        version = int(connection.execute("PRAGMA user_version").fetchone()[0])
-        if version > len(MIGRATIONS):
-            raise StoreUnavailable(
-                f"the job store was written by a later release of Weir (schema {version}, "
-                f"this one knows {len(MIGRATIONS)}): run that release, or give another path"
-            )
-        for migration in MIGRATIONS[version:]:
-            for statement in migration.split(";"):
-                connection.execute(statement)
-        connection.execute(f"PRAGMA user_version = {len(MIGRATIONS)}")
-    except BaseException:
-        connection.execute("ROLLBACK")
-        raise
-    connection.execute("COMMIT")
+MIGRATIONS: tuple[str, ...] = (_FIRST, _SEVERAL_JOBS_WITH_ONE_ATTACH_KEY, _NOTICES)

@@ -34,11 +34,11 @@ from proxy.jobs.sealing import NAMING_BYTES, Vault
 from proxy.jobs.store import BEAT_KEPT_SECONDS, MAX_COMPLETIONS
 
 _PUT_JOB = """
-INSERT INTO jobs VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+INSERT INTO jobs VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 ON CONFLICT (id) DO UPDATE SET
     state = excluded.state, tier = excluded.tier, due = excluded.due, ready = excluded.ready,
     lease_until = excluded.lease_until, batch_id = excluded.batch_id, purge_at = excluded.purge_at,
-    document = excluded.document, attach_order = excluded.attach_order
+    document = excluded.document, attach_order = excluded.attach_order, notice_due = excluded.notice_due
 """
 _PUT_BATCH = """
 INSERT INTO batches VALUES (?, ?, ?, ?, ?, ?)
@@ -50,6 +50,11 @@ _DUE_JOBS = """
 SELECT document FROM jobs WHERE due <= ? AND due < 9999999999.0 AND lease_until <= ?
     AND tier IN (SELECT value FROM json_each(?))
 ORDER BY due, id LIMIT ?
+"""
+_DUE_NOTICES = """
+SELECT document FROM jobs WHERE notice_due <= ? AND lease_until <= ?
+    AND webhook NOT IN (SELECT value FROM json_each(?))
+ORDER BY notice_due, id LIMIT ?
 """
 _DUE_BATCHES = """
 SELECT document FROM batches WHERE due <= ? AND due < 9999999999.0 AND lease_until <= ?
@@ -107,6 +112,7 @@ class SqliteTables:
             *(job.id, job.attach_key, job.owner, job.group.key, job.upstream, job.created),
             *(job.body_bytes, job.input_tokens, job.state.value, job.tier.value, job.due, job.ready),
             *(_until(job.lease), job.batch_id, job.purge_at, encode(job), attach_order(job)),
+            *(job.webhook, job.notice_due),
         )
         self._run(_PUT_JOB, columns)
 
@@ -147,6 +153,11 @@ class SqliteTables:
         """See `Tables`."""
         wanted = _ALL_TIERS if tiers is None else json.dumps([tier.value for tier in tiers])
         return [decode_job(row[0]) for row in self._run(_DUE_JOBS, (now, now, wanted, limit))]
+
+    def due_notices(self, now: float, busy: frozenset[str], limit: int) -> list[Job]:
+        """See `Tables`."""
+        rows = self._run(_DUE_NOTICES, (now, now, json.dumps(sorted(busy)), limit))
+        return [decode_job(row[0]) for row in rows]
 
     def pool(self, group: Group, now: float, limit: int) -> list[Job]:
         """See `Tables`."""

@@ -167,6 +167,16 @@ class LocalStore(ABC):
         """See `JobStore`."""
         return await self._work(lambda desk: leases.commit_job(desk, lease, change))
 
+    async def claim_notices(
+        self, worker: str, lease_seconds: float, limit: int, busy: frozenset[str] = frozenset()
+    ) -> tuple[Job, ...]:
+        """See `JobStore`."""
+        return await self._work(lambda desk: leases.claim_notices(desk, worker, lease_seconds, limit, busy))
+
+    async def noted(self, lease: Lease, due: float | None, note: str, *, is_try: bool) -> None:
+        """See `JobStore`."""
+        await self._work(lambda desk: leases.noted(desk, lease, due, note, is_try))
+
     async def pools(self) -> tuple[PoolSummary, ...]:
         """See `JobStore`."""
         return await self._look(lambda desk: desk.tables.pools())

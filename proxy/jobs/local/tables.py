@@ -53,6 +53,10 @@ class Tables(Protocol):
         """Return live jobs that are due and not leased, longest due first."""
         ...
 
+    def due_notices(self, now: float, busy: frozenset[str], limit: int) -> list[Job]:
+        """Return jobs whose notice is due and that are not leased, longest due first."""
+        ...
+
     def pool(self, group: Group, now: float, limit: int) -> list[Job]:
         """Return a group's jobs that are accepted, for batch, ready and not leased, longest ready first."""
         ...

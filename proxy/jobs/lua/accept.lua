@@ -13,6 +13,12 @@ local function join(job, newcomer)
   job.waiting = string.format('%d', tonumber(job.waiting or '1') + 1)
   if (job.delivery or 'hold') == 'hold' then
     job.delivery = newcomer.delivery
+    if job.delivery ~= 'hold' and job.webhook and not LIVE[job.state] then
+      -- Whoever was held has heard the end; to the newcomer it is promised, so that it has to be told.
+      job.notice_due = now
+      redis.call('HSET', key, 'notice_due', now)
+      put_notice(job)
+    end
   end
   if LIVE[job.state] then
     local before = sooner(job.wanted or job.deadline, job.deadline)

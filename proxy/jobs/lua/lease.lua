@@ -8,7 +8,8 @@
 
 local kind, id = ARGV[1], ARGV[2]
 local key = P .. kind .. ':' .. id
-local last = redis.call('HMGET', key, 'token', 'worker', 'until', 'due', 'tier', 'state')
+local last = redis.call('HMGET', key, 'token', 'worker', 'until', 'due', 'tier', 'state',
+  'webhook', 'notice_due')
 if last[1] ~= ARGV[3] or last[2] ~= ARGV[4] or not last[3] or last[3] == '0' then
   return 0
 end
@@ -20,6 +21,8 @@ if ARGV[6] ~= '' then
 end
 if kind == 'job' and LIVE[last[6]] then
   redis.call('ZADD', P .. 'due:' .. last[5], later(due, ARGV[5]), id)
+elseif kind == 'job' and last[7] and last[8] then
+  redis.call('ZADD', P .. 'notice:' .. last[7], later(last[8], ARGV[5]), id)
 elseif kind == 'batch' then
   redis.call('ZADD', P .. 'batch_due', later(due, ARGV[5]), id)
 end

@@ -24,6 +24,8 @@
 --   batches:<state>  set     ids of batches
 --   purge            zset    `job:<id>` and `batch:<id>` by when they are deleted
 --   role:<role>      hash    the lease of a role
+--   notice:<webhook> zset    ids of ended jobs by when that webhook has to be told: due, or the end of the lease
+--   notices          set     webhooks that have such jobs
 -- Channels: ended (ids of jobs, divided by blanks), work.
 --
 -- Times are texts of seconds since the epoch: Lua would round them if it wrote them itself.
@@ -33,9 +35,10 @@ local LIVE = { accepted = true, packed = true, submitted = true }
 local FIELDS = {
   'state', 'tier', 'due', 'ready', 'until', 'token', 'worker', 'batch_id', 'pool', 'body_bytes',
   'input_tokens', 'created', 'ended_as', 'answer_source', 'owner', 'attach_key', 'delivery', 'deadline',
-  'wanted', 'waiting', 'purge_at',
+  'wanted', 'waiting', 'purge_at', 'webhook', 'notice_due',
 }
 local ended = {}
+local has_notice = false
 
 local function load_job(id)
   local values = redis.call('HMGET', P .. 'job:' .. id, unpack(FIELDS))
@@ -85,6 +88,20 @@ local function put_alike(job)
   end
 end
 
+-- Puts a job among those whose end has to be told, or takes it out.
+local function put_notice(job)
+  if not job.webhook then
+    return
+  end
+  local index = P .. 'notice:' .. job.webhook
+  if job.notice_due then
+    redis.call('ZADD', index, later(job.notice_due, job['until'] or '0'), job.id)
+    redis.call('SADD', P .. 'notices', job.webhook)
+  else
+    redis.call('ZREM', index, job.id)
+  end
+end
+
 -- Takes a job out of every index that follows its progress.
 local function take_out(job)
   redis.call('ZREM', P .. 'state:' .. job.state, job.id)
@@ -107,6 +124,9 @@ local function take_out(job)
   if job.batch_id then
     redis.call('SREM', P .. 'open:' .. job.batch_id, job.id)
   end
+  if job.webhook then
+    redis.call('ZREM', P .. 'notice:' .. job.webhook, job.id)
+  end
 end
 
 -- Puts a job into the indexes that follow its progress.
@@ -128,6 +148,7 @@ local function put_in(job)
   if job.batch_id then
     redis.call('SADD', P .. 'open:' .. job.batch_id, job.id)
   end
+  put_notice(job)
 end
 
 -- Writes a change of a loaded job whose state it fits.
@@ -145,6 +166,12 @@ local function move_job(job, change)
   end
   for _, name in ipairs(change.drop) do
     job[name] = nil
+  end
+  if change.is_ending and job.webhook and (job.delivery or 'hold') ~= 'hold' then
+    job.notice_due = change.set.ended
+    pairs_to_set[#pairs_to_set + 1] = 'notice_due'
+    pairs_to_set[#pairs_to_set + 1] = job.notice_due
+    has_notice = true
   end
   redis.call('HSET', key, unpack(pairs_to_set))
   if #change.drop > 0 then
@@ -169,6 +196,9 @@ local function tell_ended()
   for first = 1, #ended, 1000 do
     local last = math.min(first + 999, #ended)
     redis.call('PUBLISH', P .. 'ended', table.concat(ended, ' ', first, last))
+  end
+  if has_notice then
+    redis.call('PUBLISH', P .. 'work', '')
   end
 end
 

@@ -15,6 +15,7 @@ import asyncio
 import hashlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from importlib import resources
 from typing import Any, TypeVar
 from urllib.parse import unquote, urlsplit
@@ -39,28 +40,50 @@ _MOST_CALLS = 32
 _SPARE_CONNECTIONS = 4
 _MESSAGE_SECONDS = 1.0
 
-SCRIPTS = ("accept", "book", "candidates", "claim", "claim_one", "claim_role", "delete", "lease", "leave",
-           "move", "pack", "split")  # fmt: skip
-"""The files in `lua/`, each with `prelude` before it."""
+
+@dataclass(frozen=True, slots=True)
+class ScriptSet:
+    """The scripts of one store: files in the folder `lua/` of a package, each with `prelude` before it.
+
+    subject  what the store is to operators
+    """
+
+    package: str
+    subject: str
+    names: tuple[str, ...]
+
+    def texts(self) -> dict[str, str]:
+        """Return the scripts by name, as a server gets them."""
+        folder = resources.files(self.package) / "lua"
+        prelude = (folder / "prelude.lua").read_text(encoding="utf-8")
+        return {name: prelude + (folder / f"{name}.lua").read_text(encoding="utf-8") for name in self.names}
+
+
+JOB_SCRIPTS = ScriptSet(
+    "proxy.jobs",
+    "job store",
+    ("accept", "book", "candidates", "claim", "claim_notices", "claim_one", "claim_role", "delete",
+     "lease", "leave", "move", "noted", "pack", "split"),
+)  # fmt: skip
 
 
 class RedisClient:
-    """A client that runs our scripts. `url` may hold a password and is never shown."""
+    """A client that runs the scripts of one store. `url` may hold a password and is never shown."""
 
-    def __init__(self, url: str, answer_seconds: float = ANSWER_SECONDS) -> None:
+    def __init__(
+        self, url: str, answer_seconds: float = ANSWER_SECONDS, scripts: ScriptSet = JOB_SCRIPTS
+    ) -> None:
         self._url = url
+        self._subject = scripts.subject
         self._answer_seconds = answer_seconds
         self._client: Any = None
         self._turns = asyncio.Semaphore(_MOST_CALLS)
         self._failures = 0
         self._finders: tuple[Any, ...] = ()
-        folder = resources.files("proxy.jobs") / "lua"
-        prelude = (folder / "prelude.lua").read_text(encoding="utf-8")
-        texts = {name: prelude + (folder / f"{name}.lua").read_text(encoding="utf-8") for name in SCRIPTS}
         self._scripts = {
             # SHA-1 is how Redis names scripts.
             name: (hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest(), text)
-            for name, text in texts.items()
+            for name, text in scripts.texts().items()
         }
 
     @property
@@ -94,16 +117,16 @@ class RedisClient:
         failures = self._failures
         async with self._turns:
             if self._client is None:
-                raise StoreUnavailable("the job store is not open")
+                raise StoreUnavailable(f"the {self._subject} is not open")
             if self._failures != failures:
-                raise StoreUnavailable("the job store failed while this call waited for its turn")
+                raise StoreUnavailable(f"the {self._subject} failed while this call waited for its turn")
             try:
                 return await self._ask(ask)
             except (ConnectionError, RedisConnectionError, RedisTimeoutError, TimeoutError) as error:
                 self._failures += 1
-                raise StoreUnavailable(f"the job store: {_shown(error)}") from error
+                raise StoreUnavailable(f"the {self._subject}: {_shown(error)}") from error
             except (RedisError, OSError) as error:
-                raise StoreUnavailable(f"the job store: {_shown(error)}") from error
+                raise StoreUnavailable(f"the {self._subject}: {_shown(error)}") from error
 
     async def _ask(self, ask: Callable[[Any], Awaitable[_T]]) -> _T:
         try:
@@ -152,13 +175,13 @@ class RedisClient:
     async def listening(self, *channels: str) -> AsyncIterator[AsyncIterator[tuple[str, bytes]]]:
         """Subscribe; yields (channel, message) until the connection breaks, as `StoreUnavailable`."""
         if self._client is None:
-            raise StoreUnavailable("the job store is not open")
+            raise StoreUnavailable(f"the {self._subject} is not open")
         pubsub = self._client.pubsub()
         try:
             await self._within_limit(pubsub.subscribe(*channels))
             yield _messages(pubsub)
         except (RedisError, OSError, TimeoutError) as error:
-            raise StoreUnavailable(f"the job store: {_shown(error)}") from error
+            raise StoreUnavailable(f"the {self._subject}: {_shown(error)}") from error
         finally:
             try:
                 await pubsub.aclose()

@@ -73,6 +73,8 @@ def job_fields(job: Job) -> Fields:
     }
     for name in ("attach_key", "owner", "created", "body_bytes", "input_tokens"):
         fields[name] = text(getattr(job, name))
+    if job.webhook:
+        fields["webhook"] = job.webhook
     for name in PROGRESS_FIELDS:
         value = getattr(job, name)
         if isinstance(value, bytes):
@@ -212,6 +214,7 @@ def reset_request(change: JobChange, now: float, deadline: float, purge_at: floa
     request["set"] |= _texts({"deadline": deadline, "wanted": NEVER, "purge_at": purge_at})
     request["drop"] = [
         *("ended", "ended_as", "error", "answer_source", "answer_key", "provider_id", "rescue_begun"),
+        *("notice_due", "notice_tries", "notice_note"),
     ]
     return request
 

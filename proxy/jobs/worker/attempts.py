@@ -30,7 +30,7 @@ class Attempt:
 
     source          names the execution within its job
     reply           `None` where there is no complete answer
-    may_have_run    there is none, and the provider may have worked (and billed) all the same
+    may_have_run    there is none, or none of use, and the provider may have worked (and billed) all the same
     """
 
     tier: JobTier
@@ -94,7 +94,8 @@ async def _call(kit: Kit, job: Job, tier: JobTier, source: str, body: bytes) -> 
         error = JobError("credential_unreadable", str(problem))
         return Attempt(tier, source, Judged(Verdict.CREDENTIALS, error))
     judged = judge(tier, reply.status, reply.body)
-    return Attempt(tier, source, judged, reply, seconds=kit.now() - begun)
+    may_have_run = reply.status < 300 and judged.verdict is not Verdict.ANSWER
+    return Attempt(tier, source, judged, reply, may_have_run, kit.now() - begun)
 
 
 def _fields(job: Job) -> HeaderFields:
@@ -126,10 +127,9 @@ def bill_of(job: Job, tried: Attempt) -> Bill:
 
 def booked_failure(kit: Kit, job: Job, tried: Attempt) -> Booking | None:
     """Return the bill of an attempt without a usable answer, `None` where there is nothing to pay."""
-    if tried.may_have_run:
-        return book_unknown(job, tried.source)
     price = kit.price(job.upstream, job.model)
-    return book_failure(job, tried.source, tried.tier, bill_of(job, tried), price)
+    booking = book_failure(job, tried.source, tried.tier, bill_of(job, tried), price)
+    return book_unknown(job, tried.source) if booking is None and tried.may_have_run else booking
 
 
 async def stop(task: asyncio.Task[Attempt | None]) -> Attempt | None:

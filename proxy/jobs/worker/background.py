@@ -34,6 +34,8 @@ async def background(kit: Kit, lease: Lease, job: Job) -> None:
         return
     if job.state is JobState.SUBMITTED:
         job = await take_back_lost(kit, lease, job)
+        if not job.is_live:
+            return
     job = await kit.commit(lease, JobChange(JobEvent.SUBMIT, (job.id,)))
     tried = await attempt(kit, job, job.tier, f"call:{job.attempts}")
     if tried.judged.verdict is not Verdict.ANSWER or tried.reply is None:

@@ -42,7 +42,7 @@ async def decide(kit: Kit, lease: Lease, job: Job, tried: Attempt, *, is_rescue:
 
 async def lose(kit: Kit, job: Job, tried: Attempt | None, source: str) -> None:
     """Book the other call of a race: with its figures if it was answered, as unknown if it was cut off."""
-    if tried is None or tried.may_have_run:
+    if tried is None or (tried.may_have_run and tried.reply is None):
         await kit.book(job, book_unknown(job, source, BookingKind.LOSER))
     elif tried.reply is not None and tried.judged.verdict is Verdict.ANSWER:
         await kit.book(job, booked(job, tried, BookingKind.LOSER, kit))

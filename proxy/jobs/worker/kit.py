@@ -27,6 +27,7 @@ from proxy.jobs.tiers import (
 from proxy.jobs.worker.ports import Directory, Prices, Trouble, Watch, WorkerSettings
 from proxy.jobs.worker.providers import Providers
 from proxy.jobs.worker.turns import Turns
+from proxy.webhooks.sender import Sender
 
 _T = TypeVar("_T")
 _STORE_FIRST_SECONDS = 0.1
@@ -37,7 +38,7 @@ Sleep = Callable[[float], Awaitable[None]]
 
 
 class Kit:
-    """The tools of one worker. `draw` gives numbers from 0 to 1, for jitter."""
+    """The tools of one worker. `draw` gives numbers from 0 to 1, for jitter; `sender` tells webhooks."""
 
     def __init__(
         self,
@@ -50,6 +51,7 @@ class Kit:
         watch: Watch,
         draw: Callable[[], float],
         sleep: Sleep = asyncio.sleep,
+        sender: Sender | None = None,
     ) -> None:
         self.store = store
         self.settings = settings
@@ -58,6 +60,7 @@ class Kit:
         self.prices = prices
         self.watch = watch
         self.sleep = sleep
+        self.sender = sender
         self.turns = Turns()
         self._clock = clock
         self._draw = draw

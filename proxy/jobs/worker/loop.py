@@ -25,11 +25,13 @@ from proxy.jobs.worker.batches import advance
 from proxy.jobs.worker.clocks import Clocks
 from proxy.jobs.worker.endings import expire, lose
 from proxy.jobs.worker.kit import Kit
+from proxy.jobs.worker.notices import tell
 from proxy.jobs.worker.packer import ROLE as PACKER
 from proxy.jobs.worker.packer import Packer
 from proxy.jobs.worker.ports import Trouble
 from proxy.jobs.worker.rescue import book_cut_off, give_back, rescue_from_batch
 from proxy.jobs.worker.single import call
+from proxy.webhooks.sender import BUSY_CALLS, Sender
 
 _log = logging.getLogger("weir")
 JANITOR = "janitor"
@@ -44,6 +46,7 @@ class Worker:
         self._packer = Packer(kit, self._begin_packed)
         self._calls: set[asyncio.Task[None]] = set()
         self._batches: set[asyncio.Task[None]] = set()
+        self._notices: set[asyncio.Task[None]] = set()
         self._stopping = asyncio.Event()
         self._stopped = asyncio.Event()
         self._slot_freed = asyncio.Event()
@@ -55,6 +58,7 @@ class Worker:
                 for name, turn in (
                     ("jobs", self._claim_jobs),
                     ("batches", self._claim_batches),
+                    ("notices", self._claim_notices),
                     ("packer", self._pack),
                     ("janitor", self._purge),
                 ):
@@ -68,7 +72,7 @@ class Worker:
     async def stop(self, drain_seconds: float = 0.0) -> None:
         """Claim nothing more, give work in progress so much time, then give the rest back to others."""
         self._stopping.set()
-        running = self._calls | self._batches
+        running = self._calls | self._batches | self._notices
         if running and drain_seconds > 0:
             await asyncio.wait(running, timeout=drain_seconds)
         await self._give_back_everything()
@@ -163,6 +167,23 @@ class Worker:
             self._begin_batch(batch, is_fresh=False)
         return bool(batches)
 
+    async def _claim_notices(self) -> bool:
+        kit, sender = self.kit, self.kit.sender
+        if sender is None:
+            return False
+        name, lease_seconds = kit.settings.name, kit.settings.lease_seconds
+        # Few at a time, so that an address that is slow does not take every place.
+        room = min(kit.settings.notices - len(self._notices), BUSY_CALLS)
+        jobs = await kit.store.claim_notices(name, lease_seconds, room, sender.busy()) if room > 0 else ()
+        for job in jobs:
+            if job.lease is not None:
+                self._begin(self._notices, self._on_notice(job, job.lease, sender), f"notice {job.id}")
+        if jobs or not self._notices:
+            return bool(jobs)
+        idle = kit.settings.idle_seconds
+        await asyncio.wait(self._notices, timeout=idle, return_when=asyncio.FIRST_COMPLETED)
+        return True
+
     async def _pack(self) -> bool:
         settings = self.kit.settings
         room = settings.batches - len(self._batches)
@@ -253,6 +274,16 @@ class Worker:
         except Exception as problem:
             await self._failed(lease, problem, job.attempts)
 
+    async def _on_notice(self, job: Job, lease: Lease, sender: Sender) -> None:
+        try:
+            await self.kit.holding(lease, tell(self.kit, sender, lease, job))
+        except asyncio.CancelledError:
+            await self._let_go(self.kit.store.release(lease))
+            raise
+        except Exception as problem:
+            self.kit.watch.trouble(Trouble.INTERNAL, "")
+            _log.error("the end of the job %s could not be told", job.id, exc_info=problem)
+
     async def _on_batch(self, batch: Batch, lease: Lease, *, is_fresh: bool) -> None:
         try:
             await self.kit.holding(lease, advance(self.kit, lease, batch, is_fresh=is_fresh))
@@ -279,7 +310,7 @@ class Worker:
 
     async def _give_back_everything(self) -> None:
         self._stopping.set()
-        running = self._calls | self._batches
+        running = self._calls | self._batches | self._notices
         for task in running:
             task.cancel()
         if running:

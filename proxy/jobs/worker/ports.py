@@ -22,6 +22,7 @@ class WorkerSettings:
     name               of this worker: no two may share one
     lease              how long a killed worker's work lies before another takes it over
     calls, batches     how many single calls and batch steps go on at once
+    notices            how many ends are told at once
     idle               longest time without a look at the store
     backoff, backoff_most   first and longest wait after failures of a provider
     poll, poll_most    first and longest time between two looks at what a provider works on
@@ -38,6 +39,7 @@ class WorkerSettings:
     lease_seconds: float = 30.0
     calls: int = CALLS_AT_ONCE
     batches: int = 8
+    notices: int = 16
     idle_seconds: float = 1.0
     backoff_seconds: float = 2.0
     backoff_most_seconds: float = 300.0

@@ -18,7 +18,7 @@ from functools import partial
 from proxy.jobs.booking import book_unknown
 from proxy.jobs.changes import BatchMove
 from proxy.jobs.model import Batch, Job, JobError, Lease
-from proxy.jobs.packing import halves
+from proxy.jobs.packing import halves, line_bytes
 from proxy.jobs.transitions import BatchEvent, JobEvent
 from proxy.jobs.worker.kit import Kit
 from proxy.jobs.worker.ports import Trouble
@@ -39,6 +39,10 @@ async def refused(kit: Kit, lease: Lease, batch: Batch, told: FileRefused) -> Ba
             await _split(kit, lease, batch, open_ids, waits=True)
             return None
         case RefusalKind.TOO_LARGE if len(open_ids) > 1:
+            await _split(kit, lease, batch, open_ids, waits=False)
+            return None
+        case RefusalKind.LINES if len(open_ids) > 1 and not await _is_whole(kit, batch, open_ids):
+            # Somebody has left since the file was sent: its numbers would point at other jobs.
             await _split(kit, lease, batch, open_ids, waits=False)
             return None
         case RefusalKind.LINES:
@@ -63,6 +67,15 @@ async def gone(kit: Kit, lease: Lease, batch: Batch, why: str) -> Batch:
         await kit.book(job, book_unknown(job, f"batch:{batch.id}"))
     told = FileRefused("batch_gone", why)
     return await _leave(kit, lease, batch, BatchEvent.REFUSE, told, lambda _: None, JobEvent.RETRY)
+
+
+async def _is_whole(kit: Kit, batch: Batch, open_ids: Sequence[str]) -> bool:
+    """Tell whether the file that was sent holds a line for each of these jobs and no others."""
+    if batch.input_bytes is None:
+        return len(open_ids) == batch.job_count
+    url = kit.providers.batch_api(batch).line_url(batch.group.endpoint)
+    jobs = await kit.insist(lambda: kit.store.jobs(open_ids))
+    return sum(line_bytes(job, url) for job in jobs) == batch.input_bytes
 
 
 async def _split(kit: Kit, lease: Lease, batch: Batch, job_ids: Sequence[str], *, waits: bool) -> None:

@@ -118,7 +118,10 @@ async def _first_decided(tasks: Iterable[Work], timeout_seconds: float) -> Work 
 async def give_back(kit: Kit, lease: Lease) -> None:
     """Let go of a job whose work was cut off because the worker stops: the next one goes on at once."""
     job = await kit.store.get(lease.subject)
-    if job is None or not job.is_live:
+    if job is None:
+        return
+    if not job.is_live:
+        await _book_lost(kit, job)
         return
     now = kit.now()
     if job.error is not None and job.error.code == RUNNING:
@@ -135,10 +138,14 @@ async def give_back(kit: Kit, lease: Lease) -> None:
 
 
 async def book_cut_off(kit: Kit, lease: Lease) -> None:
-    """Book calls that were cut off because the job was given up during them."""
+    """Book calls that were cut off because the job had ended by other hands."""
     job = await kit.insist(lambda: kit.store.get(lease.subject))
-    if job is None or job.ended_as not in (JobState.CANCELLED, JobState.EXPIRED):
-        return
+    if job is not None and not job.is_live:
+        await _book_lost(kit, job)
+
+
+async def _book_lost(kit: Kit, job: Job) -> None:
+    """Book the calls of a job that has ended; those with a booking already keep it."""
     if job.tier in (JobTier.DIRECT, JobTier.FLEX) and job.attempts:
         await kit.book(job, book_unknown(job, f"call:{job.attempts}", BookingKind.LOSER))
     if job.rescue_begun is not None:

@@ -29,10 +29,12 @@ from proxy.jobs.unpacking import MISSING, LineOutcome, OutcomeKind, read_line
 from proxy.jobs.verdicts import requeue
 from proxy.jobs.worker.kit import Kit
 from proxy.jobs.worker.ports import Trouble
-from proxy.upstream.providers.batch_api import BatchApi, NotFound, RemoteBatch, RemoteState
+from proxy.upstream.providers.batch_api import BatchApi, NotFound, RemoteBatch, RemoteState, Unavailable
 
 _LINES_AT_ONCE = 200
 _BYTES_AT_ONCE = 4 * 1024 * 1024
+READINGS = 3
+"""How often files that say nothing about any job are read again before their lines count as missing."""
 
 
 async def settle(kit: Kit, lease: Lease, batch: Batch, api: BatchApi) -> Batch:
@@ -45,8 +47,15 @@ async def settle(kit: Kit, lease: Lease, batch: Batch, api: BatchApi) -> Batch:
             await settling.take(raw, rest)
     except NotFound:
         kit.watch.trouble(Trouble.GONE, batch.group.upstream)
+    if rest and settling.has_read_nothing and batch.attempts < READINGS and _names_files(batch):
+        # A page of a gateway, an empty file: what was paid for is worth another look.
+        raise Unavailable("the result files say nothing about any job", may_have_happened=False)
     await settling.flush()
     return await settling.finish(tuple(rest))
+
+
+def _names_files(batch: Batch) -> bool:
+    return batch.output_file_id is not None or batch.error_file_id is not None
 
 
 def _remote(batch: Batch) -> RemoteBatch:
@@ -72,6 +81,11 @@ class _Settling:
         self._bytes = 0
         self._others: dict[str, LineOutcome] = {}
         self._answered: set[str] = set()
+
+    @property
+    def has_read_nothing(self) -> bool:
+        """No line was about a job of the batch."""
+        return not self._answered and not self._others
 
     async def take(self, raw: bytes, rest: dict[str, None]) -> None:
         """Read one line; the id of a job that has its answer leaves `rest`."""

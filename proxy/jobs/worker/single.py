@@ -3,14 +3,15 @@
     accepted ── SUBMIT ── call ──► succeed | fail | back into the queue
 
 A call that somebody began and did not finish (`submitted` when it is claimed) is booked as unknown and made
-anew: no provider can be asked what became of it. A flex call that is late has a direct call at its side.
+anew: no provider can be asked what became of it; after ten of them the job has failed. A flex call that is
+late has a direct call at its side.
 """
 
 from __future__ import annotations
 
 import asyncio
 
-from proxy.jobs.booking import book_unknown
+from proxy.jobs.booking import UNKNOWN_TIER, book_unknown
 from proxy.jobs.changes import JobChange
 from proxy.jobs.model import Job, JobError, JobState, JobTier, Lease
 from proxy.jobs.transitions import JobEvent
@@ -20,11 +21,16 @@ from proxy.jobs.worker.kit import Kit
 from proxy.jobs.worker.ports import Trouble
 from proxy.jobs.worker.rescue import race
 
+MOST_LOST = 10
+"""Whose calls are lost so often, brings its workers down: each call may be paid, and others wait for them."""
+
 
 async def call(kit: Kit, lease: Lease, job: Job) -> None:
     """Carry a job by one call in its tier."""
     if job.state is JobState.SUBMITTED:
         job = await take_back_lost(kit, lease, job)
+        if not job.is_live:
+            return
     job = await kit.commit(lease, JobChange(JobEvent.SUBMIT, (job.id,)))
     source = f"call:{job.attempts}"
     if job.tier is JobTier.FLEX:
@@ -47,8 +53,10 @@ async def take_back_lost(kit: Kit, lease: Lease, job: Job) -> Job:
     kit.watch.trouble(Trouble.LOST_CALL, job.upstream)
     if job.error is not None and job.error.code == RUNNING:
         await kit.book(job, book_unknown(job, f"rescue:{lease.token}"))
+    earlier = await kit.insist(lambda: kit.store.bookings(job.id))
+    is_last = sum(booking.tier == UNKNOWN_TIER for booking in earlier) + 1 >= MOST_LOST
     lost = JobChange(
-        JobEvent.RETRY,
+        JobEvent.FAIL if is_last else JobEvent.RETRY,
         (job.id,),
         booking=book_unknown(job, f"call:{job.attempts}"),
         error=JobError("worker_lost", "a worker ended during the call"),

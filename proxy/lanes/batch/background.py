@@ -1,12 +1,10 @@
 """A deferred response in the words of the Responses API: its id, its object while it waits, its end. Pure.
 
-The id is made from the job's, so that nothing has to be remembered; whoever meets it elsewhere (a second Weir
-in front) takes it for one of the provider's. Shapes: `openai` 3.57 types/responses/response.py.
+Shapes: `openai` 3.57 types/responses/response.py.
 """
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
 import orjson
@@ -15,9 +13,8 @@ from proxy.core.document import Document, DocumentError
 from proxy.core.json_edits import quoted
 from proxy.core.json_values import decode
 from proxy.jobs.model import Answer, Job, JobState
+from proxy.jobs.response_ids import job_id_of, response_id
 
-_PREFIX = "resp_weir_"
-_OWN_ID = re.compile(r"resp_weir_([0-9a-f]{32})")
 _ECHOED = (
     "instructions",
     "max_output_tokens",
@@ -55,17 +52,6 @@ _DEFAULTS: dict[str, Any] = {
     "top_p": 1.0,
     "truncation": "disabled",
 }
-
-
-def response_id(job_id: str) -> str:
-    """Return the id by which a caller knows a deferred response."""
-    return _PREFIX + job_id
-
-
-def job_id_of(response: str) -> str | None:
-    """Return the id of the job behind a response id, `None` for one that is not ours."""
-    found = _OWN_ID.fullmatch(response)
-    return None if found is None else found[1]
 
 
 def is_own_id(value: object) -> bool:

@@ -24,7 +24,9 @@ from proxy.lanes.batch.answers import Whole, json_answer, ticket
 from proxy.lanes.batch.background import response_object
 from proxy.lanes.batch.deferring import STORE_UNAVAILABLE
 from proxy.lanes.batch.hold import Ending, Hold, WayOut
-from proxy.lanes.lane import Call, Deferral, Outgoing
+from proxy.lanes.batch.onward import Onward
+from proxy.lanes.batch.opened_stream import OpenedStream
+from proxy.lanes.lane import Deferral, Outgoing
 from proxy.policy.model import OnDisconnect
 
 if TYPE_CHECKING:
@@ -34,7 +36,7 @@ _log = logging.getLogger("weir")
 _RELEASED_RETRY_SECONDS = 5
 
 
-class BatchCall:
+class BatchCall(Onward):
     """See the module. `cancel` comes when the caller is gone, and when its answer is over."""
 
     def __init__(
@@ -45,20 +47,19 @@ class BatchCall:
         exchange: Exchange,
         reply: ResponseHandler,
     ) -> None:
+        super().__init__()
         self._lane = lane
         self._deferral = deferral
         self._outgoing = outgoing
         self._exchange = exchange
         self._reply = reply
         self._task: asyncio.Task[None] | None = None
-        self._own: Call | None = None
         self._accepted: Accepted | None = None
         self._is_accepting = True
         self._is_begun = False
         self._is_held = False
         self._is_gone = False
         self._is_over = False
-        self._is_paused = False
         self._begun_at = lane.clock.monotonic()
 
     def start(self) -> None:
@@ -76,27 +77,13 @@ class BatchCall:
     def end_body(self) -> None:
         """Take note of nothing."""
 
-    def pause(self) -> None:
-        """Stop reading the answer, if it is still coming."""
-        self._is_paused = True
-        if self._own is not None:
-            self._own.pause()
-
-    def resume(self) -> None:
-        """Read the answer again."""
-        self._is_paused = False
-        if self._own is not None:
-            self._own.resume()
-
     def detach(self) -> tuple[asyncio.Transport, bytes] | None:
         """Give nothing away: a deferred request is no tunnel."""
         return None
 
     def cancel(self) -> None:
         """Let go. A job that is being accepted is accepted first, so that it is known what there is."""
-        own, self._own = self._own, None
-        if own is not None:
-            own.cancel()
+        self._let_go()
         if self._is_over:
             return
         self._is_over = self._is_gone = True
@@ -251,6 +238,7 @@ class BatchCall:
             replaced = {**outgoing.plan.replaced, b"accept-encoding": b"identity"}
             plan = msgspec.structs.replace(outgoing.plan, replaced=replaced)
             outgoing = msgspec.structs.replace(outgoing, plan=plan)
-        self._own = self._lane.direct.carry(outgoing, exchange, self._reply)
-        if self._is_paused:
-            self._own.pause()
+        reply = self._reply
+        if self._is_begun and self._deferral.is_stream:
+            reply = OpenedStream(reply, self._deferral.dialect)
+        self._go_onward(self._lane.direct, outgoing, exchange, reply)

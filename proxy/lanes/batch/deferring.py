@@ -50,6 +50,7 @@ class Candidate(msgspec.Struct, frozen=True):
     is_ticket_allowed: bool
     deadline_seconds: float | None
     patience_seconds: float
+    webhook: str = ""
 
     @property
     def delivery(self) -> Delivery:
@@ -128,6 +129,7 @@ class Deferring:
             allowed.hold_seconds,
             paces[JobTier.DIRECT],
             rescue_window(self._pace.live_jobs, paces[JobTier.DIRECT], most=upstream.max_connections),
+            candidate.webhook,
         )
 
     def _obstacle(self, candidate: Candidate) -> str | None:

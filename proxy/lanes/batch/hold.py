@@ -149,6 +149,14 @@ class Hold:
         if answer is None and ended_as is JobState.FAILED:
             code = "unknown" if job.error is None else job.error.code
             return WayOut(f"the job failed without an answer: {_word(code)}")
+        time_left = self._until - self._clock.wall()
+        if (
+            answer is None
+            and ended_as is JobState.EXPIRED
+            and time_left >= self._deferral.plan.direct_seconds
+        ):
+            # Whoever works on jobs could not reach the upstream; the caller's own request may.
+            return WayOut("the job expired without an answer")
         if ended_as is JobState.CANCELLED and not self._is_first:
             # Its first caller had left, and the process that it had left did not know of this one.
             return WayOut("the job was cancelled")

@@ -86,6 +86,7 @@ def take_in(submission: Submission, job_id: str, now: float) -> Intake:
         route=submission.route,
         headers=kept_headers(submission.headers),
         is_borrowing=is_borrowing,
+        webhook=plan.webhook,
         tier=first,
         tiers=plan.tiers[1:],
         # A single call is made now. A pool has its own clock: the job itself is due when it must be rescued.
@@ -108,13 +109,14 @@ def attach_key(submission: Submission, owner: str, body: bytes) -> str:
     """Return what a second try of the same request has in common with the first, and nothing else has.
 
     It is made of what the caller wrote, of the route, and of what the route's steps made of it: another
-    policy gives another answer. An `Idempotency-Key` counts.
+    policy gives another answer. An `Idempotency-Key` counts, and so does who is to be told.
     """
     named = next((value for lower, _, value in submission.headers if lower == _IDEMPOTENCY_KEY), b"")
     parts = (b"attach", submission.upstream.name.encode(), submission.plan.endpoint.encode())
     route = submission.route.encode("utf-8", "surrogatepass")
     sent = (route, _versions(submission.headers), submission.document.raw, body)
-    return fingerprint(submission.salt, *parts, owner.encode(), named, _kind(submission.plan), *sent)
+    told = (submission.plan.webhook.encode(),) if submission.plan.webhook else ()
+    return fingerprint(submission.salt, *parts, owner.encode(), named, _kind(submission.plan), *sent, *told)
 
 
 def _versions(headers: Iterable[Header]) -> bytes:

@@ -36,10 +36,11 @@ from proxy.http.client import ResponseHandler
 from proxy.http.head import RequestHead
 from proxy.jobs.changes import JobQuery
 from proxy.jobs.model import Delivery, Job
+from proxy.jobs.response_ids import job_id_of
 from proxy.jobs.sealing import SealError
 from proxy.jobs.store import JobStore, StoreError, StoreUnavailable
 from proxy.lanes.batch.answers import JOBS_PATH, Whole, job_facts, json_answer, progress, whole
-from proxy.lanes.batch.background import deleted_object, job_id_of, response_object
+from proxy.lanes.batch.background import deleted_object, response_object
 from proxy.lanes.batch.identity import identity_of
 from proxy.lanes.batch.task import AnswerCall, OpenTasks
 from proxy.lanes.lane import Call, Lane, Outgoing

@@ -19,8 +19,8 @@ from proxy.core.json_values import decode
 from proxy.http.client import ResponseHandler
 from proxy.http.head import RequestHead
 from proxy.jobs.model import Answer, Job
+from proxy.jobs.response_ids import job_id_of
 from proxy.jobs.store import JobStore, StoreUnavailable
-from proxy.lanes.batch.background import job_id_of
 from proxy.lanes.batch.identity import identity_of
 from proxy.lanes.batch.task import AnswerCall, OpenTasks, Result
 from proxy.lanes.lane import Call, Lane, Outgoing

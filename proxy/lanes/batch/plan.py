@@ -39,6 +39,7 @@ class DeferralPlan(msgspec.Struct, frozen=True):
     hold_seconds      how long the caller is held; `None` for one that was promised the answer
     direct_seconds    how long a direct call takes: the rescue begins so long before the deadline
     rescue_window_seconds   over how many seconds before that the rescues of all jobs are spread
+    webhook           name of the webhook that hears of the end where it was promised, empty for none
     """
 
     delivery: Delivery
@@ -48,6 +49,7 @@ class DeferralPlan(msgspec.Struct, frozen=True):
     hold_seconds: float | None
     direct_seconds: float
     rescue_window_seconds: float = 0.0
+    webhook: str = ""
 
 
 class Terms(msgspec.Struct, frozen=True):

@@ -11,7 +11,8 @@ from proxy.core.errors import INTERNAL, ProxyError
 from proxy.core.exchange import Exchange
 from proxy.http.client import ResponseHandler
 from proxy.lanes.batch.answers import Whole
-from proxy.lanes.lane import Call, Lane, Outgoing
+from proxy.lanes.batch.onward import Onward
+from proxy.lanes.lane import Lane, Outgoing
 
 _log = logging.getLogger("weir")
 
@@ -40,7 +41,7 @@ class OpenTasks:
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-class AnswerCall:
+class AnswerCall(Onward):
     """Runs the work and tells the caller what comes of it. A body that is streamed waits for the way out."""
 
     def __init__(
@@ -52,6 +53,7 @@ class AnswerCall:
         reply: ResponseHandler,
         tasks: OpenTasks,
     ) -> None:
+        super().__init__()
         self._loop = loop
         self._tasks = tasks
         self._direct = direct
@@ -59,9 +61,7 @@ class AnswerCall:
         self._exchange = exchange
         self._reply = reply
         self._task: asyncio.Task[Result] | None = None
-        self._own: Call | None = None
         self._is_over = False
-        self._is_paused = False
         self._pieces: list[bytes] = []
         self._is_body_ended = False
 
@@ -86,27 +86,13 @@ class AnswerCall:
         if self._own is not None:
             self._own.end_body()
 
-    def pause(self) -> None:
-        """Stop reading an upstream's answer."""
-        self._is_paused = True
-        if self._own is not None:
-            self._own.pause()
-
-    def resume(self) -> None:
-        """Read it again."""
-        self._is_paused = False
-        if self._own is not None:
-            self._own.resume()
-
     def detach(self) -> tuple[asyncio.Transport, bytes] | None:
         """Give the upstream's transport away after a 101."""
         return None if self._own is None else self._own.detach()
 
     def cancel(self) -> None:
         """Let go: the caller is gone, or has its answer."""
-        own, self._own = self._own, None
-        if own is not None:
-            own.cancel()
+        self._let_go()
         if not self._is_over and self._task is not None:
             self._is_over = True
             self._task.cancel()
@@ -137,9 +123,7 @@ class AnswerCall:
                 self._reply.response_ended()
 
     def _send(self, outgoing: Outgoing) -> None:
-        call = self._own = self._direct.carry(outgoing, self._exchange, self._reply)
-        if self._is_paused:
-            call.pause()
+        call = self._go_onward(self._direct, outgoing, self._exchange, self._reply)
         pieces, self._pieces = self._pieces, []
         for data in pieces:
             call.send_body(data)

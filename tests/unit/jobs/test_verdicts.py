@@ -20,6 +20,11 @@ def error(code: str | None = None, message: str = "no", param: str | None = None
     ("tier", "status", "body", "verdict"),
     [
         (FLEX, 200, b"{}", Verdict.ANSWER),
+        (DIRECT, 200, b'{"object":"response","status":"failed","error":{"code":"x"}}', Verdict.ANSWER),
+        (DIRECT, 200, b"<html>", Verdict.AGAIN),
+        (DIRECT, 200, b"", Verdict.AGAIN),
+        (FLEX, 200, error("server_error"), Verdict.AGAIN),
+        (FLEX, 200, error("insufficient_quota"), Verdict.FINAL),
         (FLEX, 429, error("resource_unavailable"), Verdict.MISS),
         (FLEX, 498, error("capacity_exceeded"), Verdict.MISS),
         (FLEX, 498, b"", Verdict.MISS),

@@ -10,12 +10,18 @@ from typing import Any
 
 import pytest
 
+from proxy.batch_server.redis_records import BATCH_SCRIPTS
 from proxy.jobs.redis_store import RedisStore
-from proxy.jobs.remote.client import SCRIPTS, RedisClient
+from proxy.jobs.remote.client import JOB_SCRIPTS, RedisClient, ScriptSet
 from proxy.jobs.store import StoreUnavailable
 from tests.support.redis_server import running
 
-LUA = Path(__file__).resolve().parents[4] / "proxy" / "jobs" / "lua"
+ROOT = Path(__file__).resolve().parents[4]
+SETS = (JOB_SCRIPTS, BATCH_SCRIPTS)
+
+
+def scripts_of(scripts: ScriptSet) -> list[Path]:
+    return sorted((ROOT / scripts.package.replace(".", "/") / "lua").glob("*.lua"))
 
 
 @pytest.mark.parametrize(
@@ -36,10 +42,10 @@ def test_other_urls_are_refused_without_a_password_being_shown(url: str, said: s
     asyncio.run(test())
 
 
-def test_every_script_is_used_and_says_what_it_takes() -> None:
-    files = {path.stem for path in LUA.glob("*.lua")}
-    assert files == {*SCRIPTS, "prelude"}
-    for path in LUA.glob("*.lua"):
+@pytest.mark.parametrize("scripts", SETS, ids=lambda scripts: scripts.package)
+def test_every_script_is_used_and_says_what_it_takes(scripts: ScriptSet) -> None:
+    assert {path.stem for path in scripts_of(scripts)} == {*scripts.names, "prelude"}
+    for path in scripts_of(scripts):
         text = path.read_text(encoding="utf-8")
         assert "-- KEYS[1]" in text, path
         asked = set(
@@ -49,8 +55,9 @@ def test_every_script_is_used_and_says_what_it_takes() -> None:
         assert asked <= told, path
 
 
-def test_scripts_touch_only_keys_behind_the_prefix() -> None:
-    for path in LUA.glob("*.lua"):
+@pytest.mark.parametrize("scripts", SETS, ids=lambda scripts: scripts.package)
+def test_scripts_touch_only_keys_behind_the_prefix(scripts: ScriptSet) -> None:
+    for path in scripts_of(scripts):
         text = re.sub(r"--.*", "", path.read_text(encoding="utf-8"))
         for first in re.findall(r"redis\.call\('[A-Z]+',\s*([^,)]+)", text):
             assert first.startswith(("P ..", "key", "index", "alike", "found[i].index", "only")), (

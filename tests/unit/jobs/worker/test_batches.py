@@ -382,6 +382,45 @@ def test_a_batch_that_delivers_during_the_rescue_wins_and_the_call_is_cut_off() 
     asyncio.run(scenario())
 
 
+class Deaf:
+    """A store that does not tell that a job has ended: what a lease says is then known first."""
+
+    def __init__(self, store: JobStore) -> None:
+        self._store = store
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+    async def wait(self, job_id: str, timeout_seconds: float) -> Job | None:
+        await asyncio.sleep(timeout_seconds)
+        return await self._store.get(job_id)
+
+
+def test_a_call_that_is_cut_off_by_its_lost_lease_is_booked_too() -> None:
+    async def scenario() -> None:
+        hangs = failing("POST", "/v1/chat/completions", first_byte_ms=9000)
+        settings = replace(QUICK, lease_seconds=0.3)
+        slow = replace(with_batches(turnaround_seconds=0.8), faults=(hangs,))
+        async with rig(slow, is_running=False, settings=settings) as r:
+            deaf = cast(JobStore, Deaf(r.store))
+            worker = Worker(kit_for(deaf, r.policies, settings, watch=r.watch))
+            running = asyncio.get_running_loop().create_task(worker.run())
+            job = await r.accept(seconds=6.0, due=r.kit.now() + 0.3)
+            assert (await r.ended(job)).state is JobState.SUCCEEDED
+
+            async def is_booked() -> bool:
+                return len(await r.booked(job)) == 2
+
+            await r.until(is_booked)
+            assert Trouble.LEASE_LOST in r.watch.troubles
+            assert (await r.booked(job))["rescue"].kind is BookingKind.LOSER
+            await worker.stop()
+            await running
+            await worker.kit.providers.close()
+
+    asyncio.run(scenario())
+
+
 async def _batch_of(r: Rig, job: Job) -> str:
     (key,) = [key for key in await r.booked(job) if key.startswith("batch:")]
     return key.removeprefix("batch:")

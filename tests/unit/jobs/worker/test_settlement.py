@@ -24,7 +24,7 @@ from proxy.jobs.unpacking import OutcomeKind, unpack
 from proxy.jobs.worker.kit import Kit
 from proxy.jobs.worker.ports import WorkerSettings
 from proxy.jobs.worker.providers import Providers
-from proxy.jobs.worker.settlement import settle
+from proxy.jobs.worker.settlement import READINGS, settle
 from proxy.upstream.providers.batch_api import BatchApi, RemoteBatch
 from tests.support.job_worker import Counting, Policies, Table
 
@@ -96,7 +96,9 @@ async def ended_batch(store: MemoryStore, clock: ManualClock, ids: Sequence[str]
     assert batch.lease is not None
     submit = [JobChange(JobEvent.SUBMIT, tuple(ids))]
     await store.commit_batch(batch.lease, BatchMove(BatchEvent.CREATE, provider_id="b"), submit)
-    done = await store.commit_batch(batch.lease, BatchMove(BatchEvent.END, output_file_id="f"))
+    # Read so often that nothing is put off any more.
+    ended = BatchMove(BatchEvent.END, output_file_id="f", attempts=READINGS)
+    done = await store.commit_batch(batch.lease, ended)
     return done.batch
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from dataclasses import replace
 
+from aiohttp import web
+
 from proxy.jobs.model import BookingKind, Delivery, JobState, JobTier
 from proxy.jobs.worker.loop import Worker
 from proxy.sim.scenario import FaultMatch, FaultRule, Faults, FlexRules
@@ -214,5 +216,25 @@ def test_a_provider_that_wants_peace_beyond_the_deadline_is_asked_once_more_befo
             job = await r.accept(tier=JobTier.DIRECT, seconds=1.2)
             assert (await r.answer(job)).status == 200
             assert (await r.ended(job)).attempts == 2
+
+    asyncio.run(scenario())
+
+
+def test_a_call_that_worked_without_an_answer_of_use_is_made_again_and_may_have_been_billed() -> None:
+    replies = [b"<html>", b'{"error":{"code":"server_error"}}', b'{"object":"chat.completion","choices":[]}']
+
+    async def answer(_: web.Request) -> web.Response:
+        return web.Response(body=replies.pop(0), content_type="application/json")
+
+    async def scenario() -> None:
+        app = web.Application()
+        app.router.add_post("/v1/chat/completions", answer)
+        async with rig(app=app) as r:
+            job = await r.accept(tier=JobTier.DIRECT)
+            told = await r.answer(job)
+            assert (await r.ended(job)).state is JobState.SUCCEEDED
+            assert told.body == b'{"object":"chat.completion","choices":[]}'
+            booked = await r.booked(job)
+            assert [booked[f"call:{number}"].tier for number in (1, 2)] == ["unknown"] * 2
 
     asyncio.run(scenario())

@@ -7,13 +7,8 @@ import pytest
 
 from proxy.core.document import Document
 from proxy.jobs.model import Answer, JobError, JobState
-from proxy.lanes.batch.background import (
-    continues_deferred,
-    is_own_id,
-    job_id_of,
-    response_id,
-    response_object,
-)
+from proxy.jobs.response_ids import job_id_of, response_id
+from proxy.lanes.batch.background import continues_deferred, is_own_id, response_object
 from tests.unit.lanes.batch.test_answers import JOB
 
 REQUEST = b'{"model":"gpt-5-mini","instructions":"Be brief.","metadata":{"a":"b"},"tools":[],"input":"x"}'

@@ -11,7 +11,7 @@ from proxy.dialects.chat import CHAT
 from proxy.dialects.messages import MESSAGES
 from proxy.dialects.responses import RESPONSES
 from proxy.jobs.model import Delivery, JobTier
-from proxy.lanes.batch.background import response_id
+from proxy.jobs.response_ids import response_id
 from proxy.lanes.batch.deferring import STORE_UNAVAILABLE, Candidate, Deferring
 from proxy.lanes.batch.pace import Pace
 from proxy.lanes.batch.plan import DeferralPlan

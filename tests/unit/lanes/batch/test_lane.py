@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import msgspec
 
+from proxy.http.head import ResponseHead
 from proxy.jobs.changes import JobChange
 from proxy.jobs.model import Answer, Delivery, JobError, JobState, JobTier
 from proxy.jobs.transitions import JobEvent
@@ -273,3 +274,61 @@ async def test_an_operators_cancellation_is_told(bench: LaneBench) -> None:
     reply = await bench.over(asked)
     assert reply.error is not None
     assert reply.error.kind.code == "job_cancelled"
+
+
+@on_a_lane
+async def test_a_job_that_expired_while_its_caller_has_time_is_asked_direct(bench: LaneBench) -> None:
+    """Workers that do not know its upstream any more let it expire; the caller's own request may reach it."""
+    asked = bench.ask()
+    held = await bench.store.claim_job((await bench.job()).id, "worker", 30.0)
+    assert held is not None
+    assert held.lease is not None
+    await bench.store.commit_job(held.lease, JobChange(JobEvent.EXPIRE, (held.id,)))
+    await bench.called_direct()
+    assert asked.exchange.lane is not None
+    assert asked.exchange.lane.reason.startswith("the job expired without an answer")
+
+
+@on_a_lane
+async def test_a_job_that_expired_too_late_for_a_call_is_told_so(bench: LaneBench) -> None:
+    asked = bench.ask(msgspec.structs.replace(HOLD, direct_seconds=61.0, deadline_seconds=600.0))
+    held = await bench.store.claim_job((await bench.job()).id, "worker", 30.0)
+    assert held is not None
+    assert held.lease is not None
+    await bench.store.commit_job(held.lease, JobChange(JobEvent.EXPIRE, (held.id,)))
+    reply = await bench.over(asked)
+    assert reply.events == ["failed job_expired"]
+    assert bench.direct.calls == []
+
+
+@on_a_lane
+async def test_a_stream_that_was_opened_and_then_refused_reads_the_providers_words(bench: LaneBench) -> None:
+    asked = bench.ask(LATE, body=STREAM)
+    await bench.called_direct()
+    refusal = b'{"error":{"message":"No such model.","code":"model_not_found"}}'
+    provider = bench.direct.calls[0].reply
+    provider.head_received(ResponseHead(404, b"Not Found", [(b"content-type", b"", b"application/json")]))
+    provider.flush()
+    provider.body_received(refusal[:9])
+    assert asked.reply.heads == []
+    provider.body_received(refusal[9:])
+    provider.response_ended()
+    reply = await bench.over(asked)
+    assert reply.heads[0].status == 200
+    error = json.loads(bytes(reply.body).removeprefix(b"data: "))["error"]
+    assert (error["message"], error["code"]) == ("No such model.", "model_not_found")
+
+
+@on_a_lane
+async def test_a_stream_that_was_opened_and_then_begins_passes_as_it_comes(bench: LaneBench) -> None:
+    asked = bench.ask(LATE, body=STREAM)
+    await bench.called_direct()
+    provider = bench.direct.calls[0].reply
+    head = ResponseHead(200, b"OK", [(b"content-type", b"Content-Type", b"text/event-stream")])
+    provider.head_received(head)
+    provider.body_received(b"data: 1")
+    provider.flush()
+    assert asked.reply.heads == [head]
+    assert asked.reply.events == ["head", "body", "flush"]
+    provider.response_ended()
+    assert bytes((await bench.over(asked)).body) == b"data: 1"

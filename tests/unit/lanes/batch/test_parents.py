@@ -8,7 +8,7 @@ from proxy.core.exchange import Exchange
 from proxy.dialects.responses import RESPONSES
 from proxy.http.head import Header, RequestHead
 from proxy.jobs.model import Job
-from proxy.lanes.batch.background import response_id
+from proxy.jobs.response_ids import response_id
 from proxy.lanes.batch.parents import Parents
 from proxy.lanes.batch.task import OpenTasks
 from proxy.lanes.lane import Outgoing

@@ -1,4 +1,4 @@
-"""The servers that the contract of job stores is tested against, one of each kind per test process."""
+"""The servers that the contracts of stores are tested against, one of each kind per test process."""
 
 from __future__ import annotations
 
