@@ -15,7 +15,7 @@ UV := uv==0.13.8
 # Named after this folder: a .venv that was copied along with its folder points elsewhere and is made anew.
 STAMP := $(VENV)/.installed-$(shell printf '%s' '$(CURDIR)' | cksum | cut -d' ' -f1)
 
-.PHONY: help setup run test real real-codex check format schema golden bench bench-lanes soak soak-jobs savings lock clean
+.PHONY: help setup run test real real-codex check format schema golden bench bench-lanes bench-batch soak soak-jobs savings lock clean
 
 help: ## Show this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -72,6 +72,9 @@ bench: setup ## Measure Weir beside nginx on one core (ARGS='--quick' for a shor
 
 bench-lanes: setup ## Measure the coalesce lane against the simulated provider (ARGS='--only inputs')
 	@$(BIN)/python -m tests.perf.lanes $(ARGS)
+
+bench-batch: setup ## Measure what callers feel of a batch worked off beside them (ARGS='--llama' for llama.cpp)
+	@$(BIN)/python -m tests.perf.batch $(ARGS)
 
 soak: setup ## The long forms of the chaos and accumulation tests: some minutes (WEIR_CHAOS_SEED=… repeats a run)
 	@WEIR_CHAOS_SEED="$${WEIR_CHAOS_SEED:-$$RANDOM}" WEIR_CHAOS_CALLERS=6000 WEIR_ACCUMULATION_STREAMS=50000 \

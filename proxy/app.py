@@ -133,6 +133,7 @@ class App:
         )
         if self._jobs is not None:
             self.service.jobs = JobLanes(*self._jobs.lanes(self._loop, stream))
+            self.service.batch_api = self._jobs.batch_api(self.service, self._refusals)
         self.is_ready = False
         self._are_rejected = False  # the files as they are now cannot be used, so others are in force
         self._reload_asked = asyncio.Event()
@@ -233,6 +234,8 @@ class App:
         """Keep accepting for `drain_delay`, then let what is in progress end within `drain_timeout`."""
         _log.info("draining")
         self._coalesce.flush()
+        if self._jobs is not None:
+            self._jobs.leave_batches(self.settings.drain_timeout_seconds)
         await self._pause(self.settings.drain_delay_seconds)
         if self._listener is not None:
             self._listener.close()

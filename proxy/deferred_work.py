@@ -19,6 +19,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Protocol
 
+from proxy.batch_server.api import BatchApi
+from proxy.batch_server.line_call import Carriage
+from proxy.batch_server.notices import Notices
+from proxy.batch_server.serving import BatchServer, serves_any
+from proxy.batch_server.working import BatchWork, executor_settings
 from proxy.core.clock import Clock
 from proxy.core.upstream import Upstream
 from proxy.jobs.breaker import Breaker, GuardedStore
@@ -44,6 +49,8 @@ from proxy.observe.metrics import Metrics
 from proxy.policy.model import PolicySet
 from proxy.settings import Settings
 from proxy.upstream.providers.prices import PriceTable
+from proxy.upstream.refusals import Refusals
+from proxy.webhooks.sender import Sender
 
 _log = logging.getLogger("weir")
 
@@ -67,10 +74,13 @@ class Keeping:
 def keeping(settings: Settings, policies: PolicySet) -> Keeping | None:
     """Return how jobs are kept, `None` where nothing is deferred. Raises ValueError for a bad key or store.
 
-    Without a setting a file is used as soon as a route has a `batch` section.
+    Without a setting a file is used as soon as a route has a `batch` section, or an upstream is served by
+    Weir's own batch API.
     """
     setting = settings.store
-    if setting is None and any(route.batch is not None for route in policies.routes):
+    if setting is None and (
+        serves_any(policies) or any(route.batch is not None for route in policies.routes)
+    ):
         setting = DEFAULT
     if setting is None or setting == "off":
         return None
@@ -125,6 +135,8 @@ class DeferredWork:
         self.deferring = Deferring(prices, prices, self.pace, kept.vault is not None, self.is_available)
         directory = PolicyDirectory(policies)
         self._providers = Providers(directory, environment, kept.vault or PlainVault())
+        draw = random.SystemRandom().random
+        self.webhooks = Sender(clock, metrics, lambda: policies().webhooks, environment, draw)
         named = worker or WorkerSettings(name="")
         if not named.name:
             named = replace(named, name=_worker_name())
@@ -136,16 +148,21 @@ class DeferredWork:
             self._providers,
             prices,
             MetricsWatch(metrics),
-            random.SystemRandom().random,
+            draw,
+            sender=self.webhooks,
         )
         self._worker = Worker(kit)
         self.inspector = Inspector(self.store, clock.wall, self._worker.cancel)
         self.batch: BatchLane | None = None
         self.works = True
         self._salt: bytes | None = None
+        self._named = named
+        self.batch_work: BatchWork | None = None
+        self.served = BatchServer(kept.setting, clock, kept.vault, lambda: self._salt, policies)
         self._is_open = False
         self._census: Census | None = None
         self._tasks: list[asyncio.Task[None]] = []
+        self._leaving: asyncio.Task[None] | None = None
 
     def is_available(self) -> bool:
         """Whether jobs can be kept now, as far as is known."""
@@ -161,14 +178,33 @@ class DeferredWork:
         api = JobApi(loop, self._clock, self.store, direct, lambda: self._salt, tasks, cancel)
         return batch, api, Parents(loop, self._clock, self.store, direct, lambda: self._salt, tasks)
 
+    def batch_api(self, carriage: Carriage, refusals: Refusals) -> BatchApi:
+        """Make the lane of those who use Weir's own batch API, and whoever works on their batches here."""
+        served = self.served
+        if not self.works:
+            return served.lane(carriage.loop)
+        self.batch_work = BatchWork(
+            served.store,
+            self._kept.vault,
+            self._clock,
+            self._metrics,
+            self._policies,
+            executor_settings(self._named),
+            carriage,
+            refusals,
+            Notices(served.store, self.webhooks).tell,
+        )
+        return served.lane(carriage.loop, self.batch_work.wake)
+
     async def open(self) -> None:
-        """Open the store and begin to work.
+        """Open the stores and begin to work.
 
         A store that is away now is tried again for as long as it takes; only a file that an operator named
         and that cannot be used raises OSError.
         """
         try:
             await self._try_to_open()
+            await self.served.open_if_wanted()
         except StoreUnavailable as problem:
             if self._kept.is_given and self._kept.setting.startswith(SQLITE):
                 raise OSError(str(problem)) from None
@@ -198,19 +234,27 @@ class DeferredWork:
     def _is_working(self) -> bool:
         return any(task.get_name() == "job worker" for task in self._tasks)
 
+    def leave_batches(self, seconds: float) -> None:
+        """Start no more lines of batches; those that run have so much time, before `drain` is over."""
+        if self.batch_work is not None:
+            draining = self.batch_work.drain(seconds)
+            self._leaving = asyncio.get_running_loop().create_task(draining, name="batches are left")
+
     async def drain(self, seconds: float, stop_now: asyncio.Event) -> None:
         """Let held callers go, and give calls in progress so much time: cut off, they would be paid twice."""
         if self.batch is not None:
             self.batch.release()
-        if not self._is_working:
-            return
         loop = asyncio.get_running_loop()
-        stopping = loop.create_task(self._worker.stop(max(0.0, seconds)), name="job worker stops")
+        stopping = [] if self._leaving is None else [self._leaving]
+        if self._is_working:
+            stopping.append(loop.create_task(self._worker.stop(max(0.0, seconds)), name="job worker stops"))
+        if not stopping:
+            return
         hurry = loop.create_task(stop_now.wait(), name="stop now")
-        await asyncio.wait({stopping, hurry}, return_when=asyncio.FIRST_COMPLETED)
-        for task in (stopping, hurry):
-            task.cancel()
-        await asyncio.gather(stopping, hurry, return_exceptions=True)
+        hurry.add_done_callback(lambda _: [task.cancel() for task in stopping])
+        await asyncio.wait(stopping)
+        hurry.cancel()
+        await asyncio.gather(*stopping, hurry, return_exceptions=True)
 
     async def close(self) -> None:
         """Stop working, give leases back, close the store."""
@@ -222,6 +266,10 @@ class DeferredWork:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self._providers.close()
+        if self.batch_work is not None:
+            await self.batch_work.close()
+        await self.webhooks.close()
+        await self.served.close()
         await self.store.close()
 
     # ---- looked after every second
@@ -236,6 +284,9 @@ class DeferredWork:
                 healthy_ticks = 0
             except Exception as problem:
                 _log.error("the job store could not be looked after", exc_info=problem)
+            await self.served.look_after()
+            if self.batch_work is not None:
+                await self.batch_work.look_after(self.served.is_open)
             await asyncio.sleep(_TICK_SECONDS)
 
     async def _tick(self, healthy_ticks: int) -> None:
@@ -287,9 +338,12 @@ class DeferredWork:
 
     def measure(self) -> None:
         """Bring the gauges up to date with what was seen last."""
+        self.webhooks.measure()
         metrics, census = self._metrics, self._census
         metrics.set(catalogue.JOB_STORE_DOWN, (), float(not self.is_available()))
         metrics.set(catalogue.JOBS_HELD, (), 0 if self.batch is None else self.batch.held_count)
+        if self.batch_work is not None:
+            self.batch_work.measure()
         for gauge in (catalogue.JOBS, catalogue.JOB_AGE, catalogue.JOB_BATCHES):
             metrics.clear(gauge)
         if census is None:
@@ -328,6 +382,8 @@ def deferred_work(
     """
     kept = keeping(settings, started_with)
     if kept is None:
+        if serves_any(started_with):
+            _log.info("files and batches are not served but pass: with --store off nothing is kept")
         return None
     work = DeferredWork(
         kept, settings, environment, clock, metrics, prices, lambda: in_force().policies, worker

@@ -22,6 +22,7 @@ from proxy.lanes.batch.deferring import Deferring
 from proxy.lanes.batch.plan import DeferralPlan
 from proxy.lanes.choice import Asked, interactive_lane, lane_for
 from proxy.observe.prefixes import PrefixMemory
+from proxy.policy.batch_api import asks_batch_api, may_ask_batch_api
 from proxy.policy.conditions import RequestFacts
 from proxy.policy.lane import LaneCapabilities
 from proxy.policy.match import Lost, RouteTable
@@ -29,7 +30,8 @@ from proxy.policy.model import Match, OnError, PolicySet, Route, Upstream, Usage
 from proxy.policy.rewriting import PolicyRefusal, Refusals, Rewriting, Rewritten
 from proxy.policy.unreadable import check_names, check_passes_unread, is_readable_elsewhere
 from proxy.policy.urgency import UrgencyFacts, classify
-from proxy.policy.watched import IsWanted, watched
+from proxy.policy.watched import IsWanted, count_prompt, watched
+from proxy.policy.webhook_choice import check_named_webhook
 from proxy.steps.step import TokenCounting
 
 HeaderLookup = Callable[[str], str | None]
@@ -39,6 +41,7 @@ class Request(msgspec.Struct, frozen=True):
     """What is decided about. `path` is percent-decoded, without query; `body` is plain (not compressed).
 
     `is_wanted` tells whether anybody still waits for the decision; `None` is somebody who always does.
+    `urgency` is known beforehand where nobody waits for an answer: nothing is classified then.
     """
 
     method: str
@@ -46,6 +49,7 @@ class Request(msgspec.Struct, frozen=True):
     header: HeaderLookup
     body: bytes
     is_wanted: IsWanted | None = None
+    urgency: UrgencyDecision | None = None
 
 
 class Decision(msgspec.Struct, frozen=True):
@@ -91,7 +95,11 @@ class _Read(msgspec.Struct, frozen=True):
 
 
 class Pipeline:
-    """A policy set with everything that deciding needs. Immutable; a reload makes a new one."""
+    """A policy set with everything that deciding needs. Immutable; a reload makes a new one.
+
+    `counter` counts tokens here, `prices` knows prices, if anybody does. `has_served` tells whether there is
+    an upstream that Weir's own batch API serves.
+    """
 
     def __init__(
         self,
@@ -106,23 +114,14 @@ class Pipeline:
     ) -> None:
         self.policies = policies
         self.table = RouteTable(policies)
-        self._tokens = tokens
+        self.has_served = any(upstream.batch_api is not None for upstream in policies.upstreams.values())
+        self.counter = tokens
         self._clock = clock
         self._capabilities = capabilities
         self._deferring = deferring
-        self._prices = prices
+        self.prices = prices
         self._refusals = refusals
         self._rewriting = Rewriting(policies, tokens, refusals, prices, prefixes)
-
-    @property
-    def counter(self) -> TokenCounting:
-        """What counts tokens here."""
-        return self._tokens
-
-    @property
-    def prices(self) -> PriceLookup | None:
-        """Who knows prices here, if anybody does."""
-        return self._prices
 
     def candidates(self, method: str, path: str, header: HeaderLookup) -> tuple[Route, ...]:
         """Return the routes that the head alone does not rule out, in order."""
@@ -153,11 +152,14 @@ class Pipeline:
             return msgspec.structs.replace(
                 self.untouched(read.dialect), steps=tuple(read.failures), document=document
             )
+        check_named_webhook(route, request.header, self.policies)
         upstream = self.policies.upstreams[route.upstream or self.policies.default_upstream]
         rewritten = self._rewritten(route, upstream, request, read, trace)  # 2 steps
         document, added = rewritten.document, rewritten.added
         try:
-            urgency = classify(route, self._urgency_facts(request, read, document))  # 3 urgency
+            urgency = request.urgency or classify(  # 3 urgency
+                route, self._urgency_facts(request, read, document)
+            )
             lane, deferral = self._lane(route, request, read, rewritten, urgency)  # 4 lane
         except BaseException as problem:
             read.failures.append(StepReport.of_failure("classify", problem))
@@ -239,15 +241,33 @@ class Pipeline:
             lane=LaneDecision(Lane.STREAM, reason),
         )
 
+    def served(self, path: str, candidates: tuple[Route, ...]) -> Decision | None:
+        """Return the decision for a request that Weir's own batch API answers, `None` for any other.
+
+        No step sees it, and routes that ask about the body are passed over: no body of that API tells.
+        """
+        path = path.lower()
+        if not may_ask_batch_api(path) or not asks_batch_api(self.table.bases.names(path)):
+            return None
+        route = self.table.pick(candidates, None)
+        named = None if route is None else route.upstream
+        upstream = self.policies.upstreams[named or self.policies.default_upstream]
+        if upstream.batch_api is None:
+            return None
+        own = {"route": route, "upstream": upstream, "urgency": _SERVED, "lane": SERVED_LANE}
+        return msgspec.structs.replace(self.untouched(), **own)
+
     def explain(self, request: Request, trace: Trace | None = None) -> Decision:
         """Decide about a request without candidates from a live head, and say why earlier routes lost.
 
         `trace`, if given, is filled.
         """
         candidates = self.candidates(request.method, request.path, request.header)
-        read = self._read(request, candidates)
-        _, lost = self.table.explain(request.method, request.path, request.header, read.facts)
-        decision = self.decide(request, candidates, Trace() if trace is None else trace)
+        decision = self.served(request.path, candidates) if self.has_served else None
+        facts = self._read(request, candidates).facts if decision is None else None
+        _, lost = self.table.explain(request.method, request.path, request.header, facts)
+        if decision is None:
+            decision = self.decide(request, candidates, Trace() if trace is None else trace)
         return msgspec.structs.replace(decision, lost=lost)
 
     def needs_tokens(self, candidates: tuple[Route, ...]) -> bool:
@@ -275,7 +295,7 @@ class Pipeline:
 
         def count() -> int:
             try:
-                return self.count_prompt(document, model, request.is_wanted)
+                return count_prompt(watched(self.counter, request.is_wanted), document, model)
             except BaseException as problem:
                 failures.append(StepReport.of_failure("count_tokens", problem))
                 return len(request.body) // 4
@@ -308,18 +328,6 @@ class Pipeline:
             dialects = map(dialect_for_path, self.table.bases.names(path.lower()))
             found = next((dialect for dialect in dialects if dialect is not None), None)
         return found
-
-    def count_prompt(self, document: Document, model: str, is_wanted: IsWanted | None = None) -> int:
-        """Return the tokens of a prompt: its turns, inputs or texts. Raises Abandoned."""
-        tokens = watched(self._tokens, is_wanted)
-        for key in ("messages", "input", "prompt"):
-            messages = document.elements(key)
-            if messages is not None:
-                return sum(tokens.count_message(raw, model).tokens for raw in messages)
-            text = document.value(key)
-            if isinstance(text, str):
-                return tokens.count_text(text, model).tokens
-        return 0
 
     def _failed(
         self, route: Route, rewritten: Rewritten, failures: list[StepReport]
@@ -385,3 +393,6 @@ _UNMATCHED = UrgencyDecision(Urgency.INTERACTIVE, "no route matched")
 _UNMATCHED_LANE = LaneDecision(Lane.STREAM, "no route matched")
 _UNCLASSIFIED = UrgencyDecision(Urgency.INTERACTIVE, "classifying failed")
 _UNCLASSIFIED_LANE = LaneDecision(Lane.STREAM, "classifying failed")
+_SERVED = UrgencyDecision(Urgency.INTERACTIVE, "batch API of Weir")
+SERVED_LANE = LaneDecision(Lane.BATCH, "batch API of Weir")
+"""Of what Weir's own batch API answers; told from other lanes by being this very object."""

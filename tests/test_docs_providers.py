@@ -1,4 +1,7 @@
-"""Every batch API is documented, priced or said not to be, and tested against a server of its dialect."""
+"""Every batch API is documented, priced or said not to be, and tested against a server of its dialect.
+
+So is every provider whose callers Weir serves itself.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +10,10 @@ from pathlib import Path
 
 from proxy.core.price import Tier
 from proxy.core.upstream import Provider
+from proxy.policy.batch_api import SERVED_BY_DEFAULT
 from proxy.upstream.providers.batch_apis import BATCH_APIS
 from proxy.upstream.providers.prices import load_prices
+from tests.contract.batch_apis.test_served import SERVED
 from tests.support.batch_servers import SERVERS
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "providers.md"
@@ -23,8 +28,9 @@ WORDS = {
 }
 
 
-def rows() -> dict[str, list[str]]:
-    text = PAGE.read_text(encoding="utf-8")
+def rows(section: str = "Batch APIs") -> dict[str, list[str]]:
+    """Return the rows of a section's table: the name of a provider, and the other cells."""
+    text = PAGE.read_text(encoding="utf-8").split(f"\n## {section}\n", 1)[1].split("\n## ", 1)[0]
     return {name: [cell.strip() for cell in rest.split("|")] for name, rest in ROW.findall(text)}
 
 
@@ -48,3 +54,15 @@ def test_rows_name_the_paths_that_are_offered() -> None:
 def test_rows_say_whether_a_batch_price_is_shipped() -> None:
     priced = {provider for provider, _, price in load_prices().every() if price.batch is not None}
     assert {name for name, cells in rows().items() if cells[-1] != "your price file"} == priced
+
+
+def test_every_provider_that_is_served_has_its_row_and_every_row_its_test() -> None:
+    served = rows("Served by Weir")
+    by_default = {provider.value for provider in SERVED_BY_DEFAULT}
+    assert {name for name, cells in served.items() if cells[0] == "by default"} == by_default
+    assert {case.provider: case.is_default for case in SERVED} == {
+        name: name in by_default for name in served
+    }
+    assert {case.provider for case in SERVED if case.priority is not None} == {
+        name for name, cells in served.items() if "`priority`" in cells[1]
+    }

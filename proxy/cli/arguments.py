@@ -92,7 +92,7 @@ def add_store(option: Callable[..., None], duration_option: Callable[[str, str, 
     """Add the flags about where jobs are kept; `option` and `duration_option` add one flag each."""
     option(
         "--store",
-        f"where jobs are kept (default: {DEFAULT} if a route defers)",
+        f"where jobs and batches are kept (default: {DEFAULT} if a route defers or an upstream is served)",
         type=store_setting,
         metavar="sqlite:PATH|redis://...|off",
     )

@@ -22,7 +22,7 @@ from proxy.cli.table import table
 from proxy.core.clock import SystemClock
 from proxy.edge.admin_jobs import limit_from, states_from
 from proxy.jobs.inspection import DEFAULT_LIMIT, Inspector, NoSuchJob
-from proxy.jobs.opening import make_store
+from proxy.jobs.opening import make_store, sqlite_path
 from proxy.jobs.sealing import SealError, vault_from
 from proxy.jobs.store import StoreError
 from proxy.settings import Settings
@@ -139,6 +139,10 @@ def _by_store(options: argparse.Namespace) -> dict[str, Any]:
 
 
 async def _ask_store(options: argparse.Namespace) -> dict[str, Any]:
+    path = sqlite_path(options.store)
+    if path is not None and not path.exists():
+        # Opening makes it, and an empty store looks as if every job were lost.
+        raise _Refused(f"there is no job store {path}")
     clock = SystemClock()
     vault = vault_from(os.environ.get("WEIR_SECRET_KEY"))
     store = make_store(options.store, clock, Settings().job_retention_seconds, vault)

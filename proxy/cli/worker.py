@@ -1,4 +1,4 @@
-"""`weir worker`: work on deferred jobs, and serve nobody."""
+"""`weir worker`: work on deferred jobs and on batches, and serve nobody."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import uvloop
 
 from proxy import app
 from proxy.cli.arguments import Subcommands, add_store, admin_address, duration, usage_error
+from proxy.deferred_work import keeping
 from proxy.policy.findings import PolicyErrors
 from proxy.settings import Settings, default_upstream
 
@@ -21,7 +22,7 @@ def add_to(commands: Subcommands) -> None:
     """Add the command to a parser."""
     parser = commands.add_parser(
         "worker",
-        help="work on deferred jobs without serving callers",
+        help="work on deferred jobs and batches without serving callers",
         epilog="Each option may also be set by the environment: --store by WEIR_STORE, and so on.",
     )
     parser.add_argument(
@@ -82,9 +83,8 @@ def run(options: argparse.Namespace) -> int:
 
 async def _work(settings: Settings, environment: dict[str, str]) -> int:
     policies = await asyncio.to_thread(app.load_policies, settings, environment)
-    if settings.store == "off" or (
-        settings.store is None and all(route.batch is None for route in policies.routes)
-    ):
-        return usage_error("worker", "no route has a batch section and no --store is named: nothing to do")
+    if keeping(settings, policies) is None:
+        reason = "no route has a batch section, no upstream is served batches and no --store is named"
+        return usage_error("worker", f"{reason}: nothing to do")
     await app.serve(settings, environment, policies, lambda line: print(line, flush=True))
     return 0

@@ -42,10 +42,19 @@ BAD_REQUEST = _caller("bad_request", 400)
 BAD_TARGET = _caller("bad_request_target", 400)
 INVALID_BODY = _caller("invalid_body", 400)
 REJECTED_BY_POLICY = _caller("rejected_by_policy", 400)
+UNKNOWN_WEBHOOK = _caller("unknown_webhook", 400)
 JOB_NO_STREAM = _caller("deferred_response_has_no_stream", 400)
+INVALID_VALUE = _caller("invalid_value", 400)
+MISSING_PARAMETER = _caller("missing_required_parameter", 400)
+UNKNOWN_PARAMETER = _caller("unknown_parameter", 400)
+BATCH_NEEDS_SECRET_KEY = _caller("batch_needs_secret_key", 400)
 ADMIN_REFUSED = _caller("admin_access_refused", 403)
 UNKNOWN_UPSTREAM = _caller("unknown_upstream", 404)
 JOB_NOT_FOUND = _caller("job_not_found", 404)
+FILE_NOT_FOUND = _caller("file_not_found", 404)
+BATCH_NOT_FOUND = _caller("batch_not_found", 404)
+METHOD_NOT_ALLOWED = _caller("method_not_allowed", 405)
+BATCH_HAS_ENDED = _caller("batch_has_ended", 409)
 JOB_CANCELLED = _caller("job_cancelled", 410)
 REQUEST_TIMEOUT = _caller("request_timeout", 408)
 BODY_TOO_LARGE = _caller("body_too_large", 413)
@@ -55,7 +64,9 @@ HEADERS_TOO_LARGE = _caller("headers_too_large", 431)
 METHOD_NOT_SUPPORTED = _caller("method_not_supported", 501)
 INTERNAL = ErrorCode("internal_error", 500, "server_error", Source.INTERNAL)
 JOB_UNREADABLE = ErrorCode("job_unreadable", 500, "server_error", Source.INTERNAL)
+STORED_FILE_UNREADABLE = ErrorCode("stored_file_unreadable", 500, "server_error", Source.INTERNAL)
 OVERLOADED = ErrorCode("overloaded", 503, "server_error", Source.INTERNAL)
+BATCH_STORE_UNAVAILABLE = ErrorCode("batch_store_unavailable", 503, "server_error", Source.INTERNAL)
 SHUTTING_DOWN = ErrorCode("shutting_down", 503, "server_error", Source.INTERNAL)
 JOB_PENDING = ErrorCode("job_pending", 503, "server_error", Source.INTERNAL)
 JOB_STORE_UNAVAILABLE = ErrorCode("job_store_unavailable", 503, "server_error", Source.INTERNAL)
@@ -78,10 +89,19 @@ CODES: tuple[ErrorCode, ...] = (
     BAD_TARGET,
     INVALID_BODY,
     REJECTED_BY_POLICY,
+    UNKNOWN_WEBHOOK,
     JOB_NO_STREAM,
+    INVALID_VALUE,
+    MISSING_PARAMETER,
+    UNKNOWN_PARAMETER,
+    BATCH_NEEDS_SECRET_KEY,
     ADMIN_REFUSED,
     UNKNOWN_UPSTREAM,
     JOB_NOT_FOUND,
+    FILE_NOT_FOUND,
+    BATCH_NOT_FOUND,
+    METHOD_NOT_ALLOWED,
+    BATCH_HAS_ENDED,
     REQUEST_TIMEOUT,
     JOB_CANCELLED,
     BODY_TOO_LARGE,
@@ -91,7 +111,9 @@ CODES: tuple[ErrorCode, ...] = (
     METHOD_NOT_SUPPORTED,
     INTERNAL,
     JOB_UNREADABLE,
+    STORED_FILE_UNREADABLE,
     OVERLOADED,
+    BATCH_STORE_UNAVAILABLE,
     SHUTTING_DOWN,
     JOB_PENDING,
     JOB_STORE_UNAVAILABLE,

@@ -72,11 +72,26 @@ class UpstreamTls:
 
 
 @dataclass(frozen=True, slots=True)
+class ServedBatchApi:
+    """How Weir works off batches of its own for an upstream without a batch API.
+
+    max_in_flight  most lines that are sent there at once
+    priority       what a line says to a server that knows priorities (vLLM: higher numbers wait longer)
+    webhook        name of the configured webhook that hears of ended batches, empty for none
+    """
+
+    max_in_flight: int = 32
+    priority: int = 100
+    webhook: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Upstream:
     """An API that requests are forwarded to.
 
     `unix_socket` is a socket path to connect to instead of the host of `base_url`. `retry_statuses` are
     statuses (429, 503) that may be retried before anything was sent to the caller, at most `retries` times.
+    `batch_api` says that Weir answers `/v1/files` and `/v1/batches` for it; `None`: they pass through.
     """
 
     name: str
@@ -90,3 +105,4 @@ class Upstream:
     proxy: str = field(default="env", repr=False)
     retry_statuses: tuple[int, ...] = ()
     retries: int = 0
+    batch_api: ServedBatchApi | None = None

@@ -112,14 +112,16 @@ def read_answer_body(raw: bytes) -> BodyFacts:
     answer = read_struct(_ANSWER, raw)
     if answer is None:
         return BodyFacts()
-    choices = answer.choices
-    reasons = [_reason(choice.finish_reason) for choice in choices or ()]
-    finish_reason = next((reason for reason in reasons if reason is not None), None)
+    finish_reason: str | None = None
+    is_empty = answer.choices is not None
+    for choice in answer.choices or ():
+        finish_reason = finish_reason or _reason(choice.finish_reason)
+        is_empty = is_empty and not _is_visible(choice)
     return BodyFacts(
         usage=_usage(answer),
         finish_reason=finish_reason,
         error=_is_error(answer) or finish_reason == "error",
-        empty=choices is not None and not any(_is_visible(choice) for choice in choices),
+        empty=is_empty,
     )
 
 

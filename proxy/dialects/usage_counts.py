@@ -77,13 +77,9 @@ def _part(usage: dict[str, Any], name: str) -> dict[str, Any]:
 
 def _count(value: object) -> int | None:
     """Return a count; nothing for what no answer can have, however long the number."""
-    if isinstance(value, float) and value.is_integer():
+    if type(value) is float and value.is_integer():
         value = int(value)
-    return (
-        value
-        if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= _MAX_TOKENS
-        else None
-    )
+    return value if type(value) is int and 0 <= value <= _MAX_TOKENS else None
 
 
 def _unless_empty(usage: Usage) -> Usage | None:

@@ -55,7 +55,8 @@ async def _answer(jobs: Inspector | None, act: Act, request: web.Request) -> web
     except NoSuchJob:
         return _refused(ProxyError(JOB_NOT_FOUND, "there is no such job"))
     except Conflict as conflict:
-        state = "" if conflict.state is None else f" (it is {conflict.state.value})"
+        state = "" if conflict.state is None else conflict.state.value
+        state = "" if state in str(conflict) else f" (it is {state})"
         return _refused(ProxyError(BAD_REQUEST, f"{conflict}{state}"))
     except StoreUnavailable as problem:
         return _refused(ProxyError(JOB_STORE_UNAVAILABLE, str(problem)))

@@ -56,6 +56,11 @@ class HandlerContext(Protocol):
     tunnels: set[asyncio.Transport]
     decisions: DecisionThreads
 
+    @property
+    def keeps_batches(self) -> bool:
+        """Whether Weir's own batch API is there for the upstreams that it serves."""
+        ...
+
     def lane(self, decision: Decision, exchange: Exchange) -> LanePort:
         """Return what carries a request that was decided about."""
         ...

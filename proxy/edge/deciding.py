@@ -39,11 +39,36 @@ def takes_long(head: RequestHead, body: bytes, candidates: tuple[Route, ...]) ->
     return not is_quick(body, LONG_BODY_BYTES, _FEW_PARTS)
 
 
+def read_limit_bytes(candidates: tuple[Route, ...]) -> int:
+    """Return how large a body may be that is read for these routes, 0 for any."""
+    if len(candidates) == 1:
+        return candidates[0].max_body_bytes
+    return max(route.max_body_bytes for route in candidates)
+
+
+def must_be_read(head: RequestHead, candidates: tuple[Route, ...]) -> bool:
+    """Tell whether a request is refused rather than passed unread."""
+    return asks_dry_run(head, candidates) or any(route.refuses_unread for route in candidates)
+
+
 def asks_dry_run(head: RequestHead, candidates: tuple[Route, ...]) -> bool:
     """Tell whether a caller asks what would happen where it may; only the body tells for certain."""
     if head.fields.get(_EXPLAIN_FIELD) != b"dry-run":
         return False
     return any(_EXPLAIN in route.allow_caller for route in candidates)
+
+
+def served(
+    pipeline: Pipeline, head: RequestHead, path: str, candidates: tuple[Route, ...]
+) -> Decision | None:
+    """Return the decision for a request that Weir's own batch API answers now, `None` for any other.
+
+    Where its caller asks, and may ask, what would happen, nothing is done: it is read and explained.
+    """
+    decision = pipeline.served(path, candidates)
+    if decision is None or (decision.route is not None and asks_dry_run(head, (decision.route,))):
+        return None
+    return decision
 
 
 def judge(
@@ -60,7 +85,8 @@ def judge(
     if is_decoded:
         request = msgspec.structs.replace(request, body=plain)
     if asks_dry_run(head, candidates):
-        route = pipeline.route(request, candidates)
+        served = pipeline.served(request.path, candidates)
+        route = pipeline.route(request, candidates) if served is None else served.route
         if route is not None and _EXPLAIN in route.allow_caller:
             return explain_request(pipeline, request), False
     decision = pipeline.decide(request, candidates)

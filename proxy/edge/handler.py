@@ -18,9 +18,9 @@ from proxy.core.errors import (
 from proxy.core.exchange import Exchange
 from proxy.edge.answer import Answer
 from proxy.edge.context import HandlerContext
-from proxy.edge.deciding import LONG_BODY_BYTES, asks_dry_run, judge, takes_long
-from proxy.edge.errors import error_body, error_response
+from proxy.edge.deciding import LONG_BODY_BYTES, judge, must_be_read, read_limit_bytes, served, takes_long
 from proxy.edge.outgoing import deferred, plan_outgoing, plan_unread
+from proxy.edge.refusal import write_refusal
 from proxy.edge.relay import Relay
 from proxy.edge.report import report_headers
 from proxy.edge.request_body import MAX_PLAIN_BYTES
@@ -29,9 +29,9 @@ from proxy.edge.switching import open_tunnel
 from proxy.http.head import RequestHead, ResponseHead
 from proxy.http.server import ServerConnection
 from proxy.lanes.lane import Call, Outgoing
-from proxy.pipeline import Decision, Request
+from proxy.pipeline import Decision, Pipeline, Request
 from proxy.policy.model import HeaderLevel, Route
-from proxy.policy.rewriting import PolicyRefusal
+from proxy.policy.uploads import upload_routes
 from proxy.policy.watched import IsWanted, check_wanted
 from proxy.upstream.pool import Pool
 
@@ -102,19 +102,34 @@ class ExchangeHandler:
             exchange.path = "?"
             self._fail(error)
             return
-        self._candidates = self._routing.pipeline.candidates(exchange.method, exchange.path, self.header)
+        pipeline = self._routing.pipeline
+        self._candidates = pipeline.candidates(exchange.method, exchange.path, self.header)
+        if pipeline.has_served and self._context.keeps_batches and self._is_served(pipeline):
+            return
         length_bytes = head.content_length or 0
         if head.upgrade:
-            # A handshake has no body; what flows after it is for nobody to read.
-            return
-        if self._candidates:
-            self._limit_bytes = self._candidates[0].max_body_bytes
-            if len(self._candidates) > 1:
-                self._limit_bytes = max(route.max_body_bytes for route in self._candidates)
+            return  # a handshake has no body; what flows after it is for nobody to read
+        uploading = upload_routes(self._candidates, exchange.path, self.header)
+        if self._candidates and uploading is None:
+            self._limit_bytes = read_limit_bytes(self._candidates)
             if 0 < self._limit_bytes < length_bytes:
                 self._oversize()
-        elif b"transfer-encoding" in head.fields or length_bytes > REPLAYABLE_BYTES:
-            self._stream_unread()
+        else:
+            self._candidates = uploading or ()
+            if b"transfer-encoding" in head.fields or length_bytes > REPLAYABLE_BYTES:
+                self._stream_unread()
+
+    def _is_served(self, pipeline: Pipeline) -> bool:
+        """Hand a request that Weir's own batch API answers to it, body to come; tell whether it was one."""
+        decision = served(pipeline, self._head, self.exchange.path, self._candidates)
+        if decision is None:
+            return False
+        self._is_streaming = True
+        if self._base is not None:
+            self._head.target = below_v1(self._head.target, self._base)
+        if self._enter(decision.route):
+            self._send(decision, plan_unread(self._head, None, self._routing.pool(decision.upstream.name)))
+        return True
 
     def body_received(self, data: bytes) -> None:
         """Collect the body, or pass it on."""
@@ -301,19 +316,13 @@ class ExchangeHandler:
     def _pass_undecided(self, parts: list[bytes]) -> None:
         """Pass a long body unread, for which there is no room, or refuse it where it must be read."""
         error = ProxyError(OVERLOADED, "Too many long requests are being read.", retry_after_seconds=1)
-        if self._must_be_read():
+        if must_be_read(self._head, self._candidates):
             self._fail(error)
         else:
             self._send_unread(b"".join(parts), error)
 
-    def _must_be_read(self) -> bool:
-        """Tell whether this request is refused rather than passed unread."""
-        if asks_dry_run(self._head, self._candidates):
-            return True
-        return any(route.refuses_unread for route in self._candidates)
-
     def _oversize(self) -> None:
-        if self._must_be_read():
+        if must_be_read(self._head, self._candidates):
             message = f"The request body is larger than the {self._limit_bytes} bytes that this route reads."
             self._fail(ProxyError(BODY_TOO_LARGE, message))
         else:
@@ -353,19 +362,8 @@ class ExchangeHandler:
 
     def _fail(self, error: ProxyError) -> None:
         """Answer with an error of Weir's own, before anything was sent upstream."""
-        exchange = self.exchange
-        exchange.error = error.kind.code
-        exchange.status = error.kind.status
-        if isinstance(error, PolicyRefusal):
-            exchange.route, exchange.model, exchange.steps = error.route, error.model, error.steps
-        head = self._head
-        may_stay = exchange.read_at > 0 and not self._connection.closes_next
-        keep_alive = may_stay and head.keep_alive and head.version == "1.1"
         now = self._context.clock.monotonic()
-        report = report_headers(exchange, HeaderLevel.FULL, now, None)
-        is_head = exchange.method == "HEAD"
-        exchange.response_bytes = 0 if is_head else len(error_body(error))
-        self._connection.write(error_response(error, report, keep_alive, is_head))
+        keep_alive = write_refusal(self._connection, self._head, self.exchange, error, now)
         self._record()
         self._connection.finish(keep_alive)
 

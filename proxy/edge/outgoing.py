@@ -40,11 +40,11 @@ def plan_outgoing(
     decision: Decision,
     is_decoded: bool,
     pool: Pool,
-    transport: asyncio.BaseTransport,
+    caller: asyncio.BaseTransport | bytes,
 ) -> Outgoing:
     """Plan a request that a route has read. `is_decoded` says that its body came compressed.
 
-    `transport` is its caller's.
+    `caller` is its caller's transport, or bytes that tell its caller apart where nobody is connected.
     """
     document = decision.document
     replaced: dict[bytes, bytes | None] = {}
@@ -54,7 +54,7 @@ def plan_outgoing(
         # A compressed stream could be neither read for timing nor freed of the usage event asked for.
         replaced[b"accept-encoding"] = b"identity"
     patience_seconds = _patience_seconds(head, route, pool)
-    pooling = _pooling(decision, transport) if decision.lane.value is Lane.COALESCE else None
+    pooling = _pooling(decision, caller) if decision.lane.value is Lane.COALESCE else None
     if document is None or not document.edited:
         announced = body or b"content-length" in head.fields or b"transfer-encoding" in head.fields
         plan = BodyPlan(len(body) if announced else None, replaced=replaced)
@@ -97,7 +97,7 @@ def deferred(outgoing: Outgoing, decision: Decision, keep_alive: Callable[[float
     return msgspec.structs.replace(outgoing, deferral=deferral)
 
 
-def _pooling(decision: Decision, transport: asyncio.BaseTransport) -> Pooling | None:
+def _pooling(decision: Decision, caller: asyncio.BaseTransport | bytes) -> Pooling | None:
     """Return what the coalesce lane needs to know; `None` for a body that could not be read."""
     route, document, dialect = decision.route, decision.document, decision.dialect
     if route is None or document is None or dialect is None:
@@ -110,7 +110,7 @@ def _pooling(decision: Decision, transport: asyncio.BaseTransport) -> Pooling | 
         urgency=decision.urgency.value,
         is_stream=decision.is_stream,
         asks_usage=decision.asks_usage,
-        caller=shown_certificate(transport),
+        caller=caller if isinstance(caller, bytes) else shown_certificate(caller),
     )
 
 
@@ -124,9 +124,12 @@ def _may_be_undone(decision: Decision) -> bool:
     """Tell whether the caller's own body may be sent to the upstream that was chosen for its request.
 
     Where a step chose that upstream, a rule keeps the request from the one that the body was written for.
+    Without a route nothing but a wish of Weir's own has changed it.
     """
     route = decision.route
-    if route is None or decision.is_moved or route.enforces:
+    if route is None:
+        return True
+    if decision.is_moved or route.enforces:
         return False
     return route.on_reject is OnReject.RESEND
 

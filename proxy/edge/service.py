@@ -19,12 +19,13 @@ from proxy.edge.errors import error_response
 from proxy.edge.handler import ExchangeHandler
 from proxy.http.deadlines import Deadlines
 from proxy.http.limits import ServerLimits
-from proxy.http.server import RequestHandler, ServerConnection
+from proxy.http.server import ServerConnection
+from proxy.http.serving import RequestHandler
 from proxy.lanes.batch.background import continues_deferred
 from proxy.lanes.batch.job_api import asks_for_jobs
 from proxy.lanes.lane import Lane as LanePort
 from proxy.observe.recorder import Recorder
-from proxy.pipeline import Decision
+from proxy.pipeline import SERVED_LANE, Decision
 from proxy.policy.model import Route
 
 
@@ -57,6 +58,7 @@ class EdgeService:
         self.recorder = recorder
         self.lanes = lanes
         self.jobs: JobLanes | None = None
+        self.batch_api: LanePort | None = None
         self.routing = routing
         self.connections: set[ServerConnection] = set()
         self.tunnels: set[asyncio.Transport] = set()
@@ -67,8 +69,15 @@ class EdgeService:
         self._id_prefix = os.urandom(8).hex()
         self._id_count = 0
 
+    @property
+    def keeps_batches(self) -> bool:
+        """Whether Weir's own batch API is there for the upstreams that it serves."""
+        return self.batch_api is not None
+
     def lane(self, decision: Decision, exchange: Exchange) -> LanePort:
-        """Return what carries a request: the lane that was decided, or who answers questions about jobs."""
+        """Return what carries a request: the lane that was decided, or who answers questions of callers."""
+        if decision.lane is SERVED_LANE and self.batch_api is not None:
+            return self.batch_api
         jobs = self.jobs
         if jobs is not None:
             if asks_for_jobs(exchange.path):
@@ -77,6 +86,9 @@ class EdgeService:
                 return jobs.parents
             if decision.deferral is not None:
                 return jobs.batch
+        traffic = self.recorder.traffic
+        if traffic is not None:
+            traffic.begun(exchange)
         return self.lanes[decision.lane.value]
 
     def connect(self) -> ServerConnection:

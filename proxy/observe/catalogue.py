@@ -244,8 +244,54 @@ JOB_TROUBLE = Metric(
     "What went wrong with deferred work and was dealt with.",
 )
 
-SHARED: frozenset[str] = frozenset(metric.name for metric in (JOBS, JOB_AGE, JOB_BATCHES))
-"""Gauges of something that all processes look at: the largest counts, not the sum."""
+WEBHOOK_SENT = Metric(
+    "weir_webhook_sent_total", Kind.COUNTER, ("webhook",), "Events that a webhook has taken."
+)
+WEBHOOK_FAILURES = Metric(
+    "weir_webhook_failures_total", Kind.COUNTER, ("webhook", "kind"), "Tries to tell an event that failed."
+)
+WEBHOOK_GIVEN_UP = Metric(
+    "weir_webhook_given_up_total", Kind.COUNTER, ("webhook",), "Events that are not told any more."
+)
+WEBHOOK_DISABLED = Metric(
+    "weir_webhook_disabled", Kind.GAUGE, ("webhook",), "1 while a webhook is tried once an hour only."
+)
+
+SERVED_BATCHES = Metric(
+    "weir_served_batches", Kind.GAUGE, ("status",), "Batches of Weir's own batch API, by status."
+)
+SERVED_WAITING = Metric(
+    "weir_served_lines_waiting", Kind.GAUGE, (), "Lines of live batches that have no result yet."
+)
+SERVED_IN_FLIGHT = Metric(
+    "weir_served_lines_in_flight", Kind.GAUGE, ("upstream",), "Lines of batches that an upstream works on."
+)
+SERVED_LIMIT = Metric(
+    "weir_served_limit",
+    Kind.GAUGE,
+    ("upstream",),
+    "Lines that may be in flight at once; below 1 the share of time in which one is.",
+)
+SERVED_ENDED = Metric(
+    "weir_served_batches_ended_total", Kind.COUNTER, ("upstream", "status"), "Batches that ended, by status."
+)
+SERVED_LINES = Metric(
+    "weir_served_lines_total",
+    Kind.COUNTER,
+    ("upstream", "outcome"),
+    "Lines that have their results: completed, failed, expired, cancelled.",
+)
+SERVED_RETRIES = Metric(
+    "weir_served_line_retries_total",
+    Kind.COUNTER,
+    ("upstream", "reason"),
+    "Tries of lines that were followed by another, by status or error code.",
+)
+
+SHARED: frozenset[str] = frozenset(
+    metric.name for metric in (JOBS, JOB_AGE, JOB_BATCHES, SERVED_BATCHES, SERVED_WAITING, WEBHOOK_DISABLED)
+)
+"""Gauges of what all processes look at, or of which one suffices: the largest counts, not the sum."""
 
 METRICS: tuple[Metric, ...] = (
     REQUESTS,
@@ -290,4 +336,15 @@ METRICS: tuple[Metric, ...] = (
     JOB_USD,
     JOB_STANDARD_USD,
     JOB_TROUBLE,
+    WEBHOOK_SENT,
+    WEBHOOK_FAILURES,
+    WEBHOOK_GIVEN_UP,
+    WEBHOOK_DISABLED,
+    SERVED_BATCHES,
+    SERVED_WAITING,
+    SERVED_IN_FLIGHT,
+    SERVED_LIMIT,
+    SERVED_ENDED,
+    SERVED_LINES,
+    SERVED_RETRIES,
 )

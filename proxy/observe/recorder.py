@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
+from typing import Protocol
 
 from proxy.core.clock import Clock
 from proxy.core.decision import ClosedBy, LaneDecision, Pooled, StepReport, Strategy
@@ -52,8 +53,23 @@ class _Series:
         return cells
 
 
+class TrafficWatch(Protocol):
+    """Whoever has to know which requests of callers are on their way to which upstream."""
+
+    def begun(self, exchange: Exchange) -> None:
+        """Take note of a request that is about to be sent; `exchange.upstream` says where to."""
+        ...
+
+    def ended(self, exchange: Exchange) -> None:
+        """Take note that an exchange is over, whether or not `begun` was called for it. Must not raise."""
+        ...
+
+
 class Recorder:
-    """Where exchanges end. `models` are the model names that may become label values."""
+    """Where exchanges end. `models` are the model names that may become label values.
+
+    `traffic`, if anybody, hears of every end.
+    """
 
     def __init__(self, metrics: Metrics, access_log: AccessLog, clock: Clock) -> None:
         self.metrics = metrics
@@ -61,6 +77,7 @@ class Recorder:
         self._clock = clock
         self._series: dict[tuple[str, str, str, int], _Series] = {}
         self.models: frozenset[str] = frozenset()
+        self.traffic: TrafficWatch | None = None
         self.in_flight = 0
 
     def begun(self) -> None:
@@ -71,6 +88,8 @@ class Recorder:
         """Count and log an exchange that `begun` was called for."""
         self.in_flight -= 1
         try:
+            if self.traffic is not None:
+                self.traffic.ended(exchange)
             self._count(exchange)
             self._write(exchange)
         except Exception as problem:

@@ -6,10 +6,20 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from proxy.core.decision import Urgency
+from proxy.policy.batch_api import served_batch_api
 from proxy.policy.findings import FindingList, Mark, did_you_mean
 from proxy.policy.fingerprint import version_of
 from proxy.policy.format import Located, PolicyFile
-from proxy.policy.model import HeaderLevel, Match, PolicySet, Route, Upstream, UrgencyPolicy
+from proxy.policy.model import (
+    HeaderLevel,
+    Match,
+    PolicySet,
+    Provider,
+    Route,
+    Upstream,
+    UrgencyPolicy,
+    Webhook,
+)
 
 
 def assemble(
@@ -27,13 +37,16 @@ def assemble(
     default_upstream = _default_upstream(files, defaults, upstreams, findings)
     routes = tuple(_routes(files, defaults, upstreams, findings))
     values = tuple(route.value for route in routes)
+    webhooks = _webhooks(files, findings)
+    _check_webhooks(files, routes, upstreams, webhooks, findings)
     policies = PolicySet(
-        version=version_of(upstreams, default_upstream, values),
+        version=version_of(upstreams, default_upstream, values, webhooks),
         upstreams=upstreams,
         default_upstream=default_upstream,
         routes=values,
         default_headers=defaults.get("headers", HeaderLevel.FULL),
         models=frozenset(_models(values)),
+        webhooks=webhooks,
     )
     return policies, routes
 
@@ -47,8 +60,51 @@ def _upstreams(files: Sequence[PolicyFile], findings: FindingList) -> dict[str, 
                 _given_twice(findings, located.mark, f"upstreams.{name}", f"upstream {name}", seen[name])
                 continue
             seen[name] = located.mark
-            upstreams[name] = Upstream(name=name, **located.value)
+            upstreams[name] = _upstream(name, located, findings)
     return upstreams
+
+
+def _upstream(name: str, located: Located[dict[str, Any]], findings: FindingList) -> Upstream:
+    given = dict(located.value)
+    asked: Located[dict[str, Any]] = given.pop("batch_api", Located({}, located.mark))
+    provider = given.get("provider", Provider.GENERIC)
+    path = f"upstreams.{name}.batch_api"
+    served = served_batch_api(provider, asked.value, asked.mark, path, findings)
+    return Upstream(name=name, batch_api=served, **given)
+
+
+def _webhooks(files: Sequence[PolicyFile], findings: FindingList) -> dict[str, Webhook]:
+    webhooks: dict[str, Webhook] = {}
+    seen: dict[str, Mark] = {}
+    for file in files:
+        for name, located in file.webhooks.items():
+            if name in webhooks:
+                _given_twice(findings, located.mark, f"webhooks.{name}", f"webhook {name}", seen[name])
+                continue
+            seen[name] = located.mark
+            webhooks[name] = Webhook(name=name, **located.value)
+    return webhooks
+
+
+def _check_webhooks(
+    files: Sequence[PolicyFile],
+    routes: Iterable[Located[Route]],
+    upstreams: dict[str, Upstream],
+    webhooks: dict[str, Webhook],
+    findings: FindingList,
+) -> None:
+    named: list[tuple[str, str, Mark]] = []
+    marks = {name: located.mark for file in files for name, located in file.upstreams.items()}
+    for name, upstream in upstreams.items():
+        if upstream.batch_api is not None and name in marks:
+            named.append((upstream.batch_api.webhook, f"upstreams.{name}.batch_api.webhook", marks[name]))
+    for route in routes:
+        if route.value.batch is not None:
+            path = f"routes.{route.value.name}.batch.webhook"
+            named.append((route.value.batch.webhook, path, route.mark))
+    for webhook, path, mark in named:
+        if webhook and webhook not in webhooks:
+            findings.error(mark, path, f"unknown webhook {webhook}", did_you_mean(webhook, webhooks))
 
 
 def _defaults(files: Sequence[PolicyFile], findings: FindingList) -> dict[str, Any]:

@@ -89,5 +89,7 @@ class FindingList:
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
     """Return "did you mean …?" for the nearest of `known`, or nothing if none is near."""
-    near = difflib.get_close_matches(word, list(known), n=1)
+    # Case is the commonest of misspellings, and no likeness to difflib.
+    by_lower = {each.lower(): each for each in known}
+    near = [by_lower[each] for each in difflib.get_close_matches(word.lower(), list(by_lower), n=1)]
     return f"did you mean {near[0]}?" if near else ""

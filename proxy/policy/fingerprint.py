@@ -14,14 +14,21 @@ from enum import Enum
 from typing import Any
 from urllib.parse import urlsplit
 
-from proxy.policy.model import BoundStep, Route, Secret, Upstream
+from proxy.policy.model import BoundStep, Route, Secret, Upstream, Webhook
 
 VERSION_LENGTH = 12
 
 
-def version_of(upstreams: Mapping[str, Upstream], default_upstream: str, routes: tuple[Route, ...]) -> str:
+def version_of(
+    upstreams: Mapping[str, Upstream],
+    default_upstream: str,
+    routes: tuple[Route, ...],
+    webhooks: Mapping[str, Webhook] | None = None,
+) -> str:
     """Return the first 12 hex digits of the SHA-256 of a set's canonical form."""
     content = [_canonical(dict(upstreams)), default_upstream, _canonical(routes)]
+    if webhooks:
+        content.append(_canonical(dict(webhooks)))
     text = json.dumps(content, sort_keys=True, ensure_ascii=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()[:VERSION_LENGTH]
 

@@ -12,6 +12,7 @@ from typing import Any, Generic, TypeVar
 
 from proxy.core.decision import Strategy, Urgency
 from proxy.policy import values
+from proxy.policy.batch_api import BATCH_API
 from proxy.policy.findings import Mark
 from proxy.policy.kinds import (
     DURATION,
@@ -49,11 +50,12 @@ from proxy.policy.model import (
 from proxy.policy.nodes import Node
 from proxy.policy.records import Key, ListOf, MapOf, Record
 from proxy.policy.step_entry import StepEntry
+from proxy.policy.webhooks import WEBHOOK, webhook_name
 from proxy.steps.step import Step
 
 T = TypeVar("T")
 
-CONTROL_HEADERS = ("x-weir-urgency", "x-weir-deadline", "x-weir-explain", "prefer")
+CONTROL_HEADERS = ("x-weir-urgency", "x-weir-deadline", "x-weir-explain", "x-weir-webhook", "prefer")
 """The request headers by which a caller may steer Weir where a route allows it."""
 
 METADATA_FIELDS = ("metadata", "prompt_cache_key", "safety_identifier", "store", "user")
@@ -199,6 +201,7 @@ BATCH = Record(
         "keep_alive": Key(Choice.of_enum(KeepAlive), "What held callers without a stream get meanwhile."),
         "on_disconnect": Key(Choice.of_enum(OnDisconnect), "What becomes of a held job whose caller left."),
         "streams": Key(Choice.of_enum(HeldStreams), "Whether deferrable streams are held."),
+        "webhook": Key(Text(webhook_name), "Name of the webhook that hears of the ends of promised answers."),
     },
     lambda given: BatchPolicy(
         **{key: value for key, value in given.items() if key != "flush"} | given.get("flush", {})
@@ -308,6 +311,7 @@ UPSTREAM: Record[dict[str, Any]] = Record(
             Text(values.outbound_proxy, secret=True, words=("off",)), "`env`, `off`, or an HTTP proxy's URL."
         ),
         "retry": Key(RETRY, "Retries before anything was sent to the caller."),
+        "batch_api": Key(_WithMark(BATCH_API), BATCH_API.help),
     },
     lambda given: (
         {key: value for key, value in given.items() if key != "retry"}
@@ -324,6 +328,7 @@ class PolicyFile:
     upstreams: dict[str, Located[dict[str, Any]]]
     defaults: Located[dict[str, Any]] | None
     routes: tuple[Located[dict[str, Any]], ...]
+    webhooks: dict[str, Located[dict[str, Any]]]
 
 
 def file_record(steps: Sequence[Step]) -> Record[PolicyFile]:
@@ -336,8 +341,16 @@ def file_record(steps: Sequence[Step]) -> Record[PolicyFile]:
             ),
             "defaults": Key(_WithMark(DEFAULTS), DEFAULTS.help),
             "routes": Key(ListOf(_WithMark(route_record(steps))), "The first that matches wins."),
+            "webhooks": Key(
+                MapOf(_WithMark(WEBHOOK), webhook_name), "The addresses that hear of what ended, by name."
+            ),
         },
-        lambda given: PolicyFile(given.get("upstreams", {}), given.get("defaults"), given.get("routes", ())),
+        lambda given: PolicyFile(
+            given.get("upstreams", {}),
+            given.get("defaults"),
+            given.get("routes", ()),
+            given.get("webhooks", {}),
+        ),
     )
 
 

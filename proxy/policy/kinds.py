@@ -24,6 +24,7 @@ _STAND_INS = (
     "/placeholder",
     "placeholder",
     "PLACEHOLDER",
+    "whsec_cGxhY2Vob2xkZXItcGxhY2Vob2xkZXItcGxhY2Vob2xk",
     "1m",
     "1MiB",
     "off",

@@ -11,6 +11,7 @@ from typing import Any
 
 from proxy.core.decision import Strategy, Urgency
 from proxy.core.upstream import Provider, Secret, Timeouts, Upstream, UpstreamTls
+from proxy.core.webhook import Webhook
 from proxy.steps.step import Step
 
 MIB = 1024 * 1024
@@ -39,6 +40,7 @@ __all__ = [
     "UrgencyPolicy",
     "UrgencyWhen",
     "UsageMode",
+    "Webhook",
 ]
 
 
@@ -189,7 +191,8 @@ class HeldStreams(Enum):
 class BatchPolicy:
     """The `batch` section: provider tiers, when a batch is sent, how callers are held.
 
-    A batch of fewer than `min_jobs` is not sent: its jobs go another way.
+    A batch of fewer than `min_jobs` is not sent: its jobs go another way. `webhook` names the one that hears
+    of the ends of promised answers, empty for none.
     """
 
     upstream_tiers: tuple[str, ...] = ("batch",)
@@ -199,6 +202,7 @@ class BatchPolicy:
     keep_alive: KeepAlive = KeepAlive.OFF
     on_disconnect: OnDisconnect = OnDisconnect.CANCEL
     streams: HeldStreams = HeldStreams.HOLD
+    webhook: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,3 +258,4 @@ class PolicySet:
     routes: tuple[Route, ...]
     default_headers: HeaderLevel = HeaderLevel.FULL
     models: frozenset[str] = field(default=frozenset())
+    webhooks: dict[str, Webhook] = field(default_factory=dict)

@@ -13,6 +13,7 @@ from proxy.dialects.conversation import conversation_fields
 from proxy.dialects.dialect import Dialect
 from proxy.dialects.question import TURN_FIELDS
 from proxy.dialects.system_text import has_system_text
+from proxy.policy.batch_api import SERVED_BY_DEFAULT
 from proxy.policy.findings import FindingList, Mark
 from proxy.policy.format import Located
 from proxy.policy.glob import covers
@@ -29,6 +30,9 @@ _ESCAPE = re.compile(r"\\[nrt]")
 
 _SOON_ONLY = frozenset({Strategy.WARM, Strategy.PACE})
 """What the coalesce lane does not do to interactive requests."""
+
+_RESPONSES = "/v1/responses"
+"""The one API whose requests may be promised an answer by their body alone (`background`)."""
 
 _LONGEST_WAIT_SECONDS = 5.0
 """Nobody who waits longer than this for a pool to fill does so on purpose."""
@@ -56,6 +60,8 @@ def report_oddities(policies: PolicySet, routes: Sequence[Located[Route]], findi
         _report_twice(route, located.mark, path, findings)
         _report_stops(route, located.mark, path, findings)
         _report_lanes(route, located.mark, path, findings)
+        _report_tiers(policies, route, located.mark, path, findings)
+        _report_webhook(route, located.mark, path, findings)
         if route.match.needs_body and not route.match.path:
             findings.warn(located.mark, path, "without match.path every request's body has to be read")
 
@@ -187,3 +193,27 @@ def _report_lanes(route: Route, mark: Mark, path: str, findings: FindingList) ->
             findings.warn(mark, f"{path}.urgency", problem)
     if Urgency.DEFERRABLE in urgencies and route.batch is None:
         findings.warn(mark, f"{path}.urgency", "nothing is deferred: the route has no batch section")
+
+
+def _report_tiers(policies: PolicySet, route: Route, mark: Mark, path: str, findings: FindingList) -> None:
+    """Warn of a `batch` section in front of a server of models, where nothing is cheaper later.
+
+    Whoever wants that server to work off batches needs no such section, and gets no batch by it.
+    """
+    upstream = policies.upstreams.get(route.upstream or policies.default_upstream)
+    is_elsewhere = any(bound.step.upstreams(bound.config) for bound in route.steps)
+    if route.batch is None or upstream is None or is_elsewhere or upstream.provider not in SERVED_BY_DEFAULT:
+        return
+    problem = f"nothing is deferred: {upstream.provider.value} has no cheaper tier, unless --prices names one"
+    hint = "its own /v1/batches need no such section" if upstream.batch_api is not None else ""
+    findings.warn(mark, f"{path}.batch", problem, hint)
+
+
+def _report_webhook(route: Route, mark: Mark, path: str, findings: FindingList) -> None:
+    """Warn of a webhook that has nothing to hear: held callers hear their answers themselves."""
+    if route.batch is None or not route.batch.webhook or "prefer" in route.allow_caller:
+        return
+    if _patterns_cover(_lowered(route.match.path), [_RESPONSES]):
+        return
+    problem = "nobody is told: the route's requests are all held, since callers may not ask for tickets"
+    findings.warn(mark, f"{path}.batch.webhook", problem, "write allow_caller: [prefer]")

@@ -91,7 +91,7 @@ def size_bytes(text: str) -> int:
 
 def base_url(text: str) -> str:
     """Return an upstream's base URL without its trailing slash."""
-    parts = _http_url(text)
+    parts = http_url(text)
     if parts.username is not None or parts.password is not None:
         raise ValueError("a base URL carries no credentials; use api_key")
     if "?" in text or "#" in text:
@@ -119,13 +119,14 @@ def outbound_proxy(text: str) -> str:
     """Return `env`, `off`, or the URL of an HTTP proxy."""
     if text in ("env", "off"):
         return text
-    parts = _http_url(text)
+    parts = http_url(text)
     if parts.path not in ("", "/") or "?" in text or "#" in text:
         raise ValueError("a proxy's URL ends with its host and port")
     return text.rstrip("/")
 
 
-def _http_url(text: str) -> SplitResult:
+def http_url(text: str) -> SplitResult:
+    """Return the parts of an http or https URL that names a host."""
     if not text.isascii() or any(character <= " " or character == "\x7f" for character in text):
         raise ValueError("a URL has no spaces, control or non-ASCII characters")
     try:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from proxy.core.decision import Abandoned
+from proxy.core.document import Document
 from proxy.steps.step import TokenCounting, TokenFigure
 
 IsWanted = Callable[[], bool]
@@ -43,3 +44,15 @@ def check_wanted(is_wanted: IsWanted | None) -> None:
     """Raise Abandoned where nobody waits any more; `None` is somebody who always does."""
     if is_wanted is not None and not is_wanted():
         raise Abandoned
+
+
+def count_prompt(tokens: TokenCounting, document: Document, model: str) -> int:
+    """Return the tokens of a prompt: its turns, inputs or texts. Watched counting raises Abandoned."""
+    for key in ("messages", "input", "prompt"):
+        messages = document.elements(key)
+        if messages is not None:
+            return sum(tokens.count_message(raw, model).tokens for raw in messages)
+        text = document.value(key)
+        if isinstance(text, str):
+            return tokens.count_text(text, model).tokens
+    return 0

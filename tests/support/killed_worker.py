@@ -21,13 +21,18 @@ from pathlib import Path
 from typing import Any, cast
 
 from proxy.core.clock import SystemClock
+from proxy.core.upstream import Secret
+from proxy.core.webhook import Webhook
 from proxy.jobs.changes import BatchMove, Committed, JobChange
 from proxy.jobs.model import Batch, Job, Lease
 from proxy.jobs.redis_store import RedisStore
 from proxy.jobs.sqlite_store import SqliteStore
 from proxy.jobs.store import JobStore
 from proxy.jobs.worker.loop import Worker
+from proxy.observe.metrics import Metrics
+from proxy.webhooks.sender import Sender
 from tests.support.job_worker import QUICK, Policies, kit_for, upstream_at
+from tests.support.webhook_receiver import SECRET
 
 LEASE_SECONDS = 0.5
 _LONGEST_LIFE_SECONDS = 15
@@ -35,12 +40,16 @@ _LONGEST_LIFE_SECONDS = 15
 
 @dataclass(frozen=True)
 class Killing:
-    """Where a worker dies: before or after `job.<event>`, `batch.<event>`, `pack` or `split`."""
+    """Where a worker dies: before or after `job.<event>`, `batch.<event>`, `pack`, `split` or `noted`.
+
+    `webhook` is the address of the only one.
+    """
 
     store: str
     upstream: str
     step: str
     when: str
+    webhook: str = ""
 
 
 def open_store(address: str) -> JobStore:
@@ -91,6 +100,11 @@ class KillingStore:
         self._reached("after", "pack")
         return packed
 
+    async def noted(self, lease: Lease, due: float | None, note: str, *, is_try: bool) -> None:
+        self._reached("before", "noted")
+        await self._store.noted(lease, due, note, is_try=is_try)
+        self._reached("after", "noted")
+
     async def split(self, lease: Lease, parts: Sequence[tuple[Batch, Sequence[str]]]) -> tuple[Batch, ...]:
         self._reached("before", "split")
         made = await self._store.split(lease, parts)
@@ -104,6 +118,8 @@ async def _work(killing: Killing) -> None:
     doomed = cast(JobStore, KillingStore(store, killing.step, killing.when))
     settings = replace(QUICK, name="doomed", lease_seconds=LEASE_SECONDS)
     kit = kit_for(doomed, Policies(upstream_at(killing.upstream)), settings)
+    if killing.webhook:
+        kit.sender = sender_to(killing.webhook)
     await Worker(kit).run()
 
 
@@ -119,6 +135,12 @@ def _nursery() -> None:
         _, status = os.waitpid(child, 0)
         sys.stdout.write(f"{os.waitstatus_to_exitcode(status)}\n")
         sys.stdout.flush()
+
+
+def sender_to(url: str) -> Sender:
+    """Return what tells the only webhook, `ops`."""
+    webhook = Webhook("ops", url, (Secret(SECRET),))
+    return Sender(SystemClock(), Metrics(), lambda: {"ops": webhook}, {}, lambda: 0.0)
 
 
 Bear = Callable[[Killing], int]

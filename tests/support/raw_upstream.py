@@ -163,15 +163,17 @@ class RawUpstream:
     """The server. `calls` lists every request read, in order; `connections` counts accepted ones.
 
     Without `reads_body` the script is called at the end of each head; `Call.receive` gives it the body.
+    `on_port` is one that an earlier server had, 0 any.
     """
 
     script: Script
     calls: list[Call] = field(default_factory=list)
     connections: int = 0
     reads_body: bool = True
+    on_port: int = 0
 
     def __enter__(self) -> RawUpstream:
-        self._listener = socket.create_server(("127.0.0.1", 0), backlog=1024)
+        self._listener = socket.create_server(("127.0.0.1", self.on_port), backlog=1024)
         self._listener.settimeout(ACCEPT_SECONDS)
         self._is_stopping = False
         self._sockets: set[socket.socket] = set()

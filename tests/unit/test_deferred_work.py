@@ -1,14 +1,16 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import sqlite3
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from proxy.core.clock import SystemClock
-from proxy.core.upstream import Upstream
-from proxy.deferred_work import DeferredWork, Keeping, PolicyDirectory, keeping
+from proxy.core.upstream import ServedBatchApi, Upstream
+from proxy.deferred_work import DeferredWork, Keeping, PolicyDirectory, deferred_work, keeping
 from proxy.jobs.opening import DEFAULT
 from proxy.jobs.sqlite_store import SqliteStore
 from proxy.jobs.worker.ports import RouteRules
@@ -57,6 +59,23 @@ def test_the_worker_hears_of_the_policies_in_force() -> None:
     now[0] = policies(PLAIN)
     assert directory.rules("nightly") == RouteRules()
     assert directory.upstream("gone") is None
+
+
+def _begun(kept: str, served: ServedBatchApi | None) -> DeferredWork | None:
+    upstream = replace(UPSTREAM, batch_api=served)
+    started_with = PolicySet("v", {"local": upstream}, "local", ())
+    measured = (SystemClock(), Metrics(), load_prices())
+    return deferred_work(Settings(store=kept), {}, started_with, lambda: pytest.fail("not asked"), *measured)
+
+
+def test_files_and_batches_that_pass_for_want_of_a_store_are_no_secret(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.INFO, "weir")
+    assert _begun("off", None) is None
+    assert caplog.messages == []
+    assert _begun("off", ServedBatchApi()) is None
+    assert caplog.messages == ["files and batches are not served but pass: with --store off nothing is kept"]
 
 
 async def _said(caplog: pytest.LogCaptureFixture, words: str) -> None:

@@ -78,3 +78,10 @@ def test_what_is_asked_wrongly_is_a_usage_error(store: str, capsys: pytest.Captu
 def test_where_nothing_runs_it_says_what_to_do(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["jobs", "list", "--admin", "127.0.0.1:9"]) == 1
     assert "--store" in capsys.readouterr().err
+
+
+def test_a_store_that_is_not_there_is_not_made(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    misspelt = tmp_path / "jbos.db"
+    assert main(["jobs", "list", "--store", f"sqlite:{misspelt}"]) == 1
+    assert capsys.readouterr().err == f"weir jobs: there is no job store {misspelt}\n"
+    assert not misspelt.exists()

@@ -38,3 +38,4 @@ def test_the_error_carries_and_prints_everything() -> None:
 def test_suggests_only_what_is_near() -> None:
     assert did_you_mean("rout", ["routes", "version"]) == "did you mean routes?"
     assert did_you_mean("qqq", ["routes", "version"]) == ""
+    assert did_you_mean("vLLM", ["openai", "vllm"]) == "did you mean vllm?"

@@ -313,3 +313,38 @@ def test_caps_below_what_an_api_takes_are_pointed_out(write: Write) -> None:
     assert problems_of(write, RESPONSES, both) == [said.format("default"), said.format("max")]
     assert problems_of(write, CHAT, both) == []
     assert problems_of(write, RESPONSES, "cap_output: {default: 16}") == []
+
+
+SERVER_OF_MODELS = "version: 1\nupstreams: {u: {base_url: 'http://h/v1', provider: %s}}\nroutes:\n  - %s\n"
+DEFERRING = "{name: r, match: {path: /v1/chat/completions}, urgency: {default: deferrable}, batch: {}}"
+
+
+def test_a_server_of_models_has_nothing_to_defer_to(problems: Problems) -> None:
+    (found,) = problems(SERVER_OF_MODELS % ("vllm", DEFERRING))
+    assert "warning: nothing is deferred: vllm has no cheaper tier" in found
+    assert "/v1/batches need no such section" in found
+    (found,) = problems(SERVER_OF_MODELS % ("llamacpp, batch_api: {mode: pass}", DEFERRING))
+    assert "/v1/batches" not in found, "they are not its own"
+    assert problems(SERVER_OF_MODELS % ("openai", DEFERRING)) == []
+    chosen = "choose_model: [{when: {tokens: {max: 9}}, model: gpt-4o-mini, upstream: u}]"
+    elsewhere = DEFERRING.replace("batch: {}", f"batch: {{}}, steps: [{chosen}]")
+    assert "cheaper tier" not in "".join(problems(SERVER_OF_MODELS % ("vllm", elsewhere)))
+
+
+@pytest.mark.parametrize(
+    ("path", "more", "is_heard"),
+    [
+        ("/v1/chat/completions", "", False),
+        ("/v1/chat/completions", ", allow_caller: [prefer]", True),
+        ("[/v1/chat/completions, /v1/responses]", "", True),
+        ("'/v1/*'", "", True),
+    ],
+)
+def test_a_webhook_that_nothing_can_reach_is_pointed_out(
+    problems: Problems, path: str, more: str, is_heard: bool
+) -> None:
+    secret = "whsec_" + "MTIz" * 8
+    hooks = f"webhooks: {{ops: {{url: 'https://h/x', secret: {secret}}}}}\n"
+    route = f"{{name: r, match: {{path: {path}}}, urgency: {{default: deferrable}}, batch: {{webhook: ops}}{more}}}"
+    found = problems(hooks + SERVER_OF_MODELS % ("openai", route))
+    assert ["nobody is told" in each for each in found] == ([] if is_heard else [True])
