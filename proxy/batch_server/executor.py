@@ -157,7 +157,7 @@ class Executor:
         except SealError as problem:
             # Others may have the key, or will: what a caller has is not given up for how this process is set.
             _log.error("the batch %s waits for its key: %s", lease.batch_id, problem)
-            await self._let_go(lease, now() + _AFTER_FAILURE_SECONDS)
+            await self._let_go(lease, now() + self._kit.settings.lease_seconds)
         except LeaseLost as problem:
             _log.warning("a batch went to another worker: %s", problem)
         except Exception as problem:

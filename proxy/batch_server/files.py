@@ -87,7 +87,8 @@ class Files:
             await self._store.complete_file(file)
         except Conflict:
             raise ProxyError(REQUEST_TIMEOUT, "The upload took so long that it was given up.") from None
-        except ProxyError:
+        except (ProxyError, asyncio.CancelledError):
+            # Of an upload that was refused or cut off nothing needs to lie around.
             if has_begun:
                 await self._drop(file.id)
             raise

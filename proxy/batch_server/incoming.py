@@ -70,7 +70,7 @@ class IncomingBody:
         return data
 
     async def readline(self, *, max_line_length: int | None = None) -> bytes:
-        """Return a line with its end, `b""` at the end. Raises ValueError: it is too long, or one too many."""
+        """Return a line with its end, `b""` at the end. Raises ValueError: too long, or one too many."""
         self._lines += 1
         if self._lines > _MOST_LINES:
             raise ValueError("too many lines")

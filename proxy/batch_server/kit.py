@@ -32,7 +32,8 @@ class ExecutorSettings:
     """How batches are worked off. Durations are seconds.
 
     name               of this worker: no two may share one
-    lease              how long a killed worker's batch lies before another takes it over
+    lease              how long a killed worker's batch lies before another takes it over, how long a batch
+                       may get nothing done before it makes way, and how long one rests whose key is not here
     batches            how many are worked on at once in one process
     idle               between two looks for work, and at what a caller wants of a batch
     grace              how long lines that run may go on after their batch was cancelled

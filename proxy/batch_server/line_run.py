@@ -68,7 +68,7 @@ class LineRuns:
         self._moved_at = kit.monotonic()
 
     def is_stuck(self, seconds: float) -> bool:
-        """Tell whether no line got its result for so long, and none is about to: all wait for better times."""
+        """Tell whether no line got its result for so long, and all of them wait for better times."""
         if self._kit.monotonic() - self._moved_at < seconds:
             return False
         return not any(each.is_sent or each.tries for each in self._open.values())
@@ -123,7 +123,7 @@ class LineRuns:
         await self._recording.room()
 
     def _may_open(self, most: int) -> bool:
-        # Lines that are refused over and over do not stand in the way of others, which may be of another model.
+        # Lines that are refused over and over are not in the way of others, maybe of another model.
         resting = sum(each.is_resting for each in self._open.values())
         return len(self._open) - min(resting, _MOST_RESTING) < most
 

@@ -39,7 +39,6 @@ from proxy.jobs.store import LeaseLost, StoreUnavailable
 
 _log = logging.getLogger("weir")
 _BEATS_PER_LEASE = 3
-_STUCK_SECONDS = 20.0
 _CHECKS_PER_STAY = 10.0
 """Whoever takes a batch up again checks its input again, which is to be a small part of the work."""
 _WRITTEN_OFF_AT_ONCE = 500
@@ -83,15 +82,17 @@ class BatchRun:
         self._end(Ending.STOPPED, grace_seconds)
 
     def is_stuck(self) -> bool:
-        """Tell whether lines have come to nothing for a while, so that time here is better given to others."""
+        """Tell whether lines have come to nothing for a while: this place is better given to others."""
         if self._ending is not None or self._lines is None:
             return False
-        return self._lines.is_stuck(max(_STUCK_SECONDS, _CHECKS_PER_STAY * self._check_seconds))
+        least_seconds = self._kit.settings.lease_seconds
+        return self._lines.is_stuck(max(least_seconds, _CHECKS_PER_STAY * self._check_seconds))
 
     async def work(self) -> Ending | None:
         """Work on the batch; `None` once it has ended, else why it has to be given back.
 
-        Raises `LeaseLost`, `SealError` where others may have the key, and `StoreError` or whatever else went wrong, alone.
+        Raises `LeaseLost`, `SealError` where others may have the key, and `StoreError` or whatever else went
+        wrong, alone.
         """
         try:
             async with asyncio.TaskGroup() as group:

@@ -104,8 +104,8 @@ class BatchStore(Protocol):
     ) -> tuple[ServedBatch, ...]:
         """Lease batches that are due, or whose notice is due, and that nobody works on; longest due first.
 
-        `only_ends`: those alone of which nothing but the end is left, for which there is room beside long work:
-        they have ended, were cancelled, or their window is over.
+        `only_ends`: those alone that have ended, were cancelled, or whose window is over: ends come beside
+        long work.
         """
         ...
 

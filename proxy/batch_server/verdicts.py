@@ -14,6 +14,7 @@ from proxy.core.errors import (
     UPSTREAM_CONNECT,
     UPSTREAM_CONNECT_TIMEOUT,
     UPSTREAM_DNS,
+    UPSTREAM_PROTOCOL,
     UPSTREAM_TLS,
     ProxyError,
     Source,
@@ -52,6 +53,9 @@ def _of_failure(failure: ProxyError) -> tuple[Again, LineEnd]:
         return Again.ALWAYS, LineEnd.BUSY
     if kind is TOO_MANY_REQUESTS:
         return Again.ALWAYS, LineEnd.OTHER
+    if kind is UPSTREAM_PROTOCOL:
+        # It answered, if badly: that a line is answered so is no reason to spare the upstream all others.
+        return Again.SOMETIMES, LineEnd.OTHER
     if kind.source is Source.UPSTREAM:
         return Again.SOMETIMES, LineEnd.NO_ANSWER
     return (Again.SOMETIMES if kind is INTERNAL else Again.NEVER), LineEnd.OTHER

@@ -153,19 +153,27 @@ class Sender:
     async def _post(self, webhook: Webhook, event: Event) -> tuple[int, float]:
         body = event.body()
         headers = signed_headers(webhook.secrets, event.id, int(self._clock.wall()), body)
-        async with self._client(webhook).stream(
-            "POST",
-            _path_of(webhook.url),
-            headers=[*headers, _JSON],
-            body=body,
-            total_seconds=webhook.timeout_seconds,
-        ) as (reply, pieces):
-            size = 0
-            async for piece in pieces:
-                size += len(piece)
-                if size > _READ_BYTES:
-                    break
-            return reply.status, _retry_after(reply)
+        answered: tuple[int, float] | None = None
+        try:
+            async with self._client(webhook).stream(
+                "POST",
+                _path_of(webhook.url),
+                headers=[*headers, _JSON],
+                body=body,
+                total_seconds=webhook.timeout_seconds,
+            ) as (reply, pieces):
+                answered = reply.status, _retry_after(reply)
+                size = 0
+                async for piece in pieces:
+                    size += len(piece)
+                    if size > _READ_BYTES:
+                        break
+        except CallFailed:
+            # Its word has come with the status, whatever became of the rest.
+            if answered is None:
+                raise
+        assert answered is not None
+        return answered
 
     def _client(self, webhook: Webhook) -> ProviderClient:
         """Return the client of a webhook. Raises `CallFailed` for one that cannot be called at all."""

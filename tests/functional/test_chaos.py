@@ -42,7 +42,7 @@ UPSTREAMS = (
     "timeouts: {connect: 2s, first_byte: 2s, idle: 2s}, max_connections: 30",
     "timeouts: {connect: 2s, first_byte: 2s, idle: 2s, total: 8s}",
 )
-"""Faults stall for good, everything else is a matter of milliseconds: on a busy machine of a second at most."""
+"""Faults stall for good; everything else takes milliseconds, on a busy machine up to a second."""
 
 
 @dataclass(frozen=True)

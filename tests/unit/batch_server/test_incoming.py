@@ -105,6 +105,20 @@ def test_a_line_has_a_bound(rest: bytes) -> None:
     _run(test)
 
 
+def test_lines_are_counted() -> None:
+    count = 1000
+
+    async def test() -> None:
+        body = IncomingBody(lambda is_writable: None, 5000)
+        body.feed(b"\n" * (count + 1))
+        for _ in range(count):
+            assert await body.readline() == b"\n"
+        with pytest.raises(ValueError, match="too many"):
+            await body.readline()
+
+    _run(test)
+
+
 def test_what_is_put_back_comes_first() -> None:
     async def test() -> bytes:
         body = IncomingBody(lambda is_writable: None, 100)

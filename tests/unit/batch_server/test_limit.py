@@ -93,10 +93,10 @@ def test_nothing_but_429_brings_it_down_to_one_line_and_answers_up_again() -> No
 
 def test_nothing_but_429_beside_callers_brings_it_down_to_the_floor() -> None:
     limit = Limit(MOST)
-    limit.interactive_started(0.0)
-    limit.interactive_ended(1.0, "kind", 1.0, was_mixed=False)
-    limit.interactive_started(1.0)
-    run_lines(limit, 60, now=1.0, end=LineEnd.BUSY, seconds=0.1)
+    for second in range(20):
+        limit.interactive_started(second)
+        limit.interactive_ended(second + 0.1, "kind", 0.1, was_mixed=False)
+        limit.line_ended(second + 0.5, 0.1, LineEnd.BUSY)
     assert limit.value == FLOOR
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from concurrent.futures import Executor as Threads
 from contextlib import asynccontextmanager
@@ -372,5 +373,29 @@ def test_a_large_answer_is_kept_whole(tmp_path: Path) -> None:
             ended = await b.ended(await b.batch(["a", "b", "c"]))
             assert sorted(len(text) for text in await b.said(ended)) == [3_000_001] * 3
             assert ended.progress.output_bytes > 9_000_000
+
+    play(scene)
+
+
+def test_an_answer_that_has_come_is_kept_when_everything_stops(tmp_path: Path) -> None:
+    async def scene() -> None:
+        is_free = threading.Event()
+        threads: list[Threads] = []
+
+        async def long(text: str) -> bytes:
+            # Whatever is made of the answer in a thread waits for this.
+            threads[0].submit(is_free.wait, 20.0)
+            return orjson.dumps({"said": text * 400_000})
+
+        async with bench(tmp_path, long) as at:
+            threads.append(at.threads)
+            batch = await at.batch(["x"])
+            await until(lambda: at.caller.asked == ["x"])
+            await asyncio.sleep(0.05)
+            stopping = asyncio.get_running_loop().create_task(at.executor.stop())
+            await asyncio.sleep(0.05)
+            is_free.set()
+            await stopping
+            assert await at.store.recorded_lines(batch.id) == (0,)
 
     play(scene)

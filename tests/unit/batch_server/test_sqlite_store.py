@@ -11,7 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from proxy.batch_server.model import BatchStatus, Progress
+from proxy.batch_server.records import encode
 from proxy.batch_server.sqlite_files import FileTable
+from proxy.batch_server.sqlite_schema import MIGRATIONS
 from proxy.batch_server.sqlite_store import SqliteBatchStore
 from proxy.core.upstream import Secret
 from proxy.jobs.sealing import PlainVault, SecretVault
@@ -146,5 +149,37 @@ def test_the_messages_name_the_batch_store_and_its_file(bench: Bench) -> None:
             await store.open()
         with pytest.raises(StoreUnavailable, match=r"the batch store .* is not open"):
             await store.file("x")
+
+    asyncio.run(test())
+
+
+def test_a_file_without_the_times_of_ends_is_brought_up_to_date(bench: Bench, tmp_path: Path) -> None:
+    async def test() -> None:
+        path = tmp_path / "older.batches"
+        told = new_batch(bench, webhook="ops", notice_due=bench.now, progress=Progress(BatchStatus.COMPLETED))
+        live = new_batch(bench)
+        with closing(sqlite3.connect(path)) as connection, connection:
+            connection.executescript(MIGRATIONS[0])
+            connection.execute("PRAGMA user_version = 1")
+            for batch in (told, live):
+                columns = (
+                    *(batch.id, batch.owner, batch.created, batch.progress.status.value, 0),
+                    *(
+                        batch.due if batch.is_live else batch.notice_due,
+                        0.0,
+                        0,
+                        batch.purge_at,
+                        encode(batch),
+                    ),
+                )
+                connection.execute(f"INSERT INTO batches VALUES ({', '.join('?' * 10)})", columns)
+        store = SqliteBatchStore(path, bench.clock)
+        await store.open()
+        (notice,) = await store.claim("w", 60.0, 9, only_ends=True)
+        assert notice.id == told.id
+        await store.ask_to_cancel(live.id, bench.now)
+        (cancelled,) = await store.claim("w", 60.0, 9, only_ends=True)
+        assert cancelled.id == live.id
+        await store.close()
 
     asyncio.run(test())

@@ -15,6 +15,7 @@ from proxy.core.errors import (
     UPSTREAM_CLOSED,
     UPSTREAM_CONNECT,
     UPSTREAM_FIRST_BYTE_TIMEOUT,
+    UPSTREAM_PROTOCOL,
     ErrorCode,
     ProxyError,
 )
@@ -49,6 +50,7 @@ def test_statuses(status: int, again: Again, end: LineEnd) -> None:
         (UPSTREAM_CONNECT, Again.ALWAYS, LineEnd.NO_ANSWER),
         (UPSTREAM_FIRST_BYTE_TIMEOUT, Again.SOMETIMES, LineEnd.NO_ANSWER),
         (UPSTREAM_CLOSED, Again.SOMETIMES, LineEnd.NO_ANSWER),
+        (UPSTREAM_PROTOCOL, Again.SOMETIMES, LineEnd.OTHER),
         (UPSTREAM_BUSY, Again.ALWAYS, LineEnd.BUSY),
         (TOO_MANY_REQUESTS, Again.ALWAYS, LineEnd.OTHER),
         (REJECTED_BY_POLICY, Again.NEVER, LineEnd.OTHER),

@@ -345,6 +345,7 @@ def test_a_webhook_that_nothing_can_reach_is_pointed_out(
 ) -> None:
     secret = "whsec_" + "MTIz" * 8
     hooks = f"webhooks: {{ops: {{url: 'https://h/x', secret: {secret}}}}}\n"
-    route = f"{{name: r, match: {{path: {path}}}, urgency: {{default: deferrable}}, batch: {{webhook: ops}}{more}}}"
+    deferring = f"urgency: {{default: deferrable}}, batch: {{webhook: ops}}{more}"
+    route = f"{{name: r, match: {{path: {path}}}, {deferring}}}"
     found = problems(hooks + SERVER_OF_MODELS % ("openai", route))
     assert ["nobody is told" in each for each in found] == ([] if is_heard else [True])

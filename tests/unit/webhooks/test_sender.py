@@ -16,6 +16,7 @@ from proxy.observe.metrics import Metrics
 from proxy.webhooks.event import Event
 from proxy.webhooks.health import FAILURES
 from proxy.webhooks.sender import Sender, Told
+from tests.support.raw_upstream import Call, RawUpstream
 from tests.support.webhook_receiver import OTHER_SECRET, SECRET, Receiver, receiving
 
 EVENT = Event("batch.completed", "batch_1", 1_700_000_000.0)
@@ -162,6 +163,19 @@ def test_a_long_answer_is_not_read_to_its_end() -> None:
 
     with receiving() as receiver:
         receiver.answer_body = b"x" * 20_000_000
+        run(test, receiver)
+
+
+def test_the_status_counts_whatever_becomes_of_the_answers_body() -> None:
+    def script(call: Call) -> None:
+        call.send(b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhalf")
+
+    with RawUpstream(script) as upstream, receiving() as receiver:
+
+        async def test(bench: Bench) -> None:
+            bench.configure(url=f"{upstream.url}/hook", timeout_seconds=0.3)
+            assert await bench.tell() == Told(None, "told")
+
         run(test, receiver)
 
 
