@@ -291,9 +291,7 @@ class RedisStore:
     async def noted(self, lease: Lease, due: float | None, note: str, *, is_try: bool) -> None:
         """See `JobStore`."""
         again = "" if due is None else repr(due)
-        await self._run(
-            "noted", lease.subject, str(lease.token), lease.worker, again, note, str(int(is_try))
-        )
+        await self._run("noted", lease.subject, str(lease.token), lease.worker, again, note, str(int(is_try)))
 
     # ---- batches
 
