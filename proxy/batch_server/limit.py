@@ -31,6 +31,9 @@ _MANY_MIXED = 0.03
 _FEW_MIXED = 0.015
 """A share of slowed answers that a 95th percentile does not show, and one that leaves room to try more."""
 
+_PACE_TOKENS = 32
+"""Paces are compared as the time that so many tokens take: what nobody feels of one is felt of an answer."""
+
 _CEILING_ANSWERS = 200
 _CEILING_SECONDS = 600.0
 _GROWTH_BELOW_ONE = 1.25
@@ -175,7 +178,8 @@ class Limit:
         is_settled = now - seconds >= self._changed_at
         self._seen.ended(now, key, seconds, was_mixed, is_settled)
         if token_seconds is not None:
-            self._seen.compare(now, (key, "pace"), token_seconds, was_mixed, is_settled)
+            pace_seconds = token_seconds * _PACE_TOKENS
+            self._seen.compare(now, (key, "pace"), pace_seconds, was_mixed, is_settled)
         self._ceiling_met += was_mixed
         if self._seen.effect is not Effect.UNKNOWN:
             self._unknown_courtesy = _UNKNOWN_SHARE

@@ -273,3 +273,16 @@ def test_lines_run_again_once_the_traffic_is_over() -> None:
     shared = SharedServer(Limit(32), interactive_until=300.0).run(500)
     late = [time for time in shared.done_at if time > 1400]
     assert len(late) * 0.5 > 0.9 * 100
+
+
+@pytest.mark.parametrize(("beside", "effect"), [(0.0005, Effect.HARMLESS), (0.0009, Effect.HARMFUL)])
+def test_what_lines_do_to_the_pace_of_a_quick_stream_counts_over_a_whole_answer(
+    beside: float, effect: Effect
+) -> None:
+    limit = Limit(MOST)
+    for number in range(600):
+        is_mixed = number % 2 == 1
+        limit.interactive_started(number)
+        token_seconds = beside if is_mixed else 0.0005
+        limit.interactive_ended(number + 0.1, "kind", 0.01, is_mixed, token_seconds)
+    assert limit.effect is effect
