@@ -38,7 +38,7 @@ test: setup ## Run the tests, in parallel
 	@$(BIN)/python -m pytest -n auto $(ARGS)
 
 # Bounded: what other people's programs do is not in our hands.
-REAL_PYTEST := timeout --kill-after=10 420 scripts/offline $(BIN)/python -m pytest -o timeout=120
+REAL_PYTEST := timeout --kill-after=10 900 scripts/offline $(BIN)/python -m pytest -o timeout=120
 
 real: setup ## Other people's clients and servers (installs them under .cache/real), see docs/clients.md
 	@$(BIN)/python -m tests.real.install
