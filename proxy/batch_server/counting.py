@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from proxy.batch_server.gate import Gates
+from proxy.batch_server.limit import Met
 from proxy.batch_server.model import ServedBatch
 from proxy.batch_server.store import Census
 from proxy.observe import catalogue
@@ -23,6 +24,14 @@ class MetricsWatch:
         """See `BatchWatch`."""
         self._metrics.add(catalogue.SERVED_LINES, (upstream, outcome), count)
 
+    def line_gave_way(self, upstream: str) -> None:
+        """See `BatchWatch`."""
+        self._metrics.add(catalogue.SERVED_GAVE_WAY, (upstream,))
+
+    def interactive_met(self, upstream: str, met: Met) -> None:
+        """See `gate.Watcher`."""
+        self._metrics.add(catalogue.SERVED_INTERACTIVE, (upstream, met.value))
+
     def line_retried(self, upstream: str, reason: str) -> None:
         """See `BatchWatch`."""
         self._metrics.add(catalogue.SERVED_RETRIES, (upstream, reason))
@@ -34,7 +43,7 @@ def measure_batches(metrics: Metrics, gates: Gates, census: Census | None) -> No
         metrics.clear(gauge)
     for gate in gates:
         metrics.set(catalogue.SERVED_IN_FLIGHT, (gate.upstream,), gate.in_flight)
-        metrics.set(catalogue.SERVED_LIMIT, (gate.upstream,), gate.limit.value)
+        metrics.set(catalogue.SERVED_LIMIT, (gate.upstream,), gate.limit)
     if census is not None:
         metrics.set(catalogue.SERVED_WAITING, (), census.waiting_lines)
         for status, count in census.batches.items():

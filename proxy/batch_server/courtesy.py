@@ -1,189 +1,233 @@
-"""What lines do to interactive traffic at the same upstream, and when they had better wait. Pure.
+"""How many lines interactive traffic at the same upstream bears. Pure: times are seconds of one clock.
 
-Owns the comparison of interactive answers that met a line with those that did not, by kind of request, and
-the moments at which a line would meet one. Refuses to know how many lines there are: `limit` does.
+    trusted     so many lines at once are known to do no harm, 0 at first
+    probed      so many are being tried out: 2 at first, then ever more, or half-way back after harm
+    gives way   lines that are cut off for a request do it no harm, or that is not known yet
 
-    harmful     of the answers that met a line more are slower than the clean ones' 90th percentile by a tenth
-                than a tenth of them, and more than chance explains
-    harmless    there are enough of both, and they are not
-    unknown     neither is known, or no clean answer of the last quarter of an hour is left to compare with
-
-What has been harmful is taken for it until it is known to be harmless: lines that keep away tell nothing new.
+Owns what makes a number trusted, and what takes the trust away. Refuses to know how often more than the
+trusted number may be met: `budget` does.
 """
 
 from __future__ import annotations
 
-import math
-from collections import OrderedDict, deque
 from collections.abc import Hashable
-from enum import Enum
 
-SLOWER = 1.1
-"""Interactive answers may take so many times longer while lines run."""
+from proxy.batch_server.comparison import LEAST_CLEAN, Baseline, Effect, Sample
 
-_UNFELT_SECONDS = 0.002
-"""What nobody feels, and timers of a busy machine are off by: of the pace of a stream it may be a tenth."""
+_FIRST_PROBED = 2
+_PROBE_GROWTH = 4
 
-_SHARE_ABOVE = 0.1
-_CHANCE = 2.0
-"""Standard deviations that chance is given: one harmless upstream in forty is taken for a harmful one."""
+_FIRST_LOOK_ANSWERS = 6
+_PROOF_ANSWERS = 48
+"""Answers among as many lines as are probed until these are judged, first and, each time after twice as many,
+to be trusted. The more do no harm, the less of it is to be reckoned with."""
 
-_LEAST_CLEAN = 5
-_LEAST_MIXED = 3
-"""Every answer that it takes to find harm out is one that suffered it."""
+_MOST_PROOF_ANSWERS = 192
+"""Each trust that was a mistake doubles the proof that is wanted, each that is new halves it."""
 
-_PROOF_ANSWERS = 10
-_CLEAN_KEPT = 200
-_MIXED_KEPT = 50
-_RECENT_ANSWERS = 100
-_REMEMBERED_SECONDS = 900.0
-_KINDS = 64
+_LOOK_DEVIATIONS = 2.0
 
-_GAPS_KEPT = 100
-_LEAST_GAPS = 8
-_LEAST_IDLE_SECONDS = 5.0
-_MOST_IDLE_SECONDS = 120.0
-_UNKNOWN_IDLE_SECONDS = 15.0
-_GAPS_UNTIL_IDLE = 2.0
-_LIKELY = 0.5
+_ADVANCED_ANSWERS = 5
+"""So many may be tried at once, for a beginning and after each success: of two hundred answers these, the one
+that the budget saves and its share of them leave the 95th percentile where it is."""
 
+_ALARM_ANSWERS = 10
+_ALARM_EVERY = 5
+_ALARM_DEVIATIONS = 4.0
+"""What is trusted is judged again and again: what looks so often sees much by chance."""
 
-class Effect(Enum):
-    """What lines do to interactive answers."""
+_REVIEW_EVERY = 100
+_REVIEW_DEVIATIONS = 2.5
+"""Now and then it is looked at more closely, for little harm to many or harm to few."""
 
-    UNKNOWN = "unknown"
-    HARMLESS = "harmless"
-    HARMFUL = "harmful"
+_ENOUGH_CLEAN = LEAST_CLEAN + 10
+_REST_SECONDS = 60.0
+_REST_EVERY_SECONDS = 900.0
+_NO_WAY_SECONDS = 3600.0
+
+_PACE_TOKENS = 32
+"""Paces are compared as the time that so many tokens take: what nobody feels of one is felt of an answer."""
 
 
-class _Kind:
-    """Times of answers of one kind, as (when it ended, seconds)."""
+class _Measure:
+    """One figure of answers: without lines, after some were cut off, among the trusted number, among more."""
 
-    __slots__ = ("clean", "mixed")
+    __slots__ = ("baseline", "cut", "probed", "trusted")
 
     def __init__(self) -> None:
-        self.clean: deque[tuple[float, float]] = deque(maxlen=_CLEAN_KEPT)
-        self.mixed: deque[tuple[float, float]] = deque(maxlen=_MIXED_KEPT)
-
-    def effect(self, now: float) -> Effect:
-        for answers in (self.clean, self.mixed):
-            while answers and answers[0][0] < now - _REMEMBERED_SECONDS:
-                answers.popleft()
-        if len(self.clean) < _LEAST_CLEAN or len(self.mixed) < _LEAST_MIXED:
-            return Effect.UNKNOWN
-        clean = sorted(seconds for _, seconds in self.clean)
-        usual = clean[math.ceil(0.9 * len(clean)) - 1]
-        slow = max(usual * SLOWER, usual + _UNFELT_SECONDS)
-        count = len(self.mixed)
-        share = sum(seconds > slow for _, seconds in self.mixed) / count
-        chance = _CHANCE * math.sqrt(_SHARE_ABOVE * (1 - _SHARE_ABOVE) / count)
-        return Effect.HARMFUL if share > _SHARE_ABOVE + chance else Effect.HARMLESS
+        self.baseline = Baseline()
+        self.cut = Sample()
+        self.trusted = Sample()
+        self.probed = Sample()
 
 
 class Courtesy:
-    """What is known of the interactive traffic at one upstream. Times are seconds of one clock."""
+    """What is known about lines beside the interactive traffic of one upstream."""
 
-    def __init__(self) -> None:
-        self._kinds: OrderedDict[Hashable, _Kind] = OrderedDict()
-        self._recent: deque[bool] = deque(maxlen=_RECENT_ANSWERS)
-        self._effect = Effect.UNKNOWN
-        self._met = 0
-        self._is_fresh = False
-        self._gaps: deque[float] = deque(maxlen=_GAPS_KEPT)
-        self._open = 0
-        self._last: float | None = None
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._trusted = 0
+        self._probed = min(_FIRST_PROBED, most)
+        self._tried = 0
+        self._proof = _PROOF_ANSWERS
+        self._next_look = _FIRST_LOOK_ANSWERS
+        self._is_comparing = False
+        self._watched = 0
+        self._rests_until = 0.0
+        self._next_rest = 0.0
+        self._no_way_until = 0.0
+        self._waits = _Measure()
+        self._paces = _Measure()
 
-    @property
-    def effect(self) -> Effect:
-        """Return what lines do to interactive answers, as of the last of these."""
-        return self._effect
+    def gives_way(self, now: float) -> bool:
+        """Tell whether lines may be cut off for requests: not for an hour after that has done harm."""
+        return now >= self._no_way_until
 
-    @property
-    def bears_more(self) -> bool:
-        """Whether answers enough have met the present number of lines unharmed, since `forget_mixed`."""
-        return self._is_fresh and self._effect is Effect.HARMLESS and self._met >= _PROOF_ANSWERS
+    def trusted(self, now: float) -> int:
+        """Return how many lines may be in flight whatever requests come.
 
-    @property
-    def mixed_share(self) -> float:
-        """Return which share of the last hundred interactive answers met a line."""
-        return sum(self._recent) / len(self._recent) if self._recent else 0.0
-
-    def started(self, now: float) -> None:
-        """Note that an interactive request began."""
-        if self._open == 0 and self._last is not None:
-            self._gaps.append(max(0.0, now - self._last))
-        self._open += 1
-        self._last = now
-
-    def noticed(self, now: float, in_flight: int) -> None:
-        """Note how many interactive requests are in flight, as whoever counts them says."""
-        self._open = in_flight
-        if in_flight:
-            self._last = now
-
-    def ended(
-        self, now: float, key: Hashable, seconds: float, was_mixed: bool, is_settled: bool = True
-    ) -> None:
-        """Note an interactive answer; one that is not `is_settled` met other numbers of lines than now."""
-        self._open = max(0, self._open - 1)
-        self._last = now
-        self._recent.append(was_mixed)
-        self._met += was_mixed and is_settled
-        self.compare(now, key, seconds, was_mixed, is_settled)
-
-    def compare(self, now: float, key: Hashable, seconds: float, was_mixed: bool, is_settled: bool) -> None:
-        """Note a time of an answer, among those of its kind, and judge anew what lines do."""
-        if was_mixed and not is_settled:
-            return
-        kind = self._kinds.get(key)
-        if kind is None:
-            kind = self._kinds[key] = _Kind()
-            if len(self._kinds) > _KINDS:
-                self._kinds.popitem(last=False)
-        self._kinds.move_to_end(key)
-        (kind.mixed if was_mixed else kind.clean).append((now, seconds))
-        self._judge(now)
-
-    def forget_mixed(self) -> None:
-        """Begin anew with answers that met lines: there are fewer or more lines now. The judgment stays."""
-        self._met = 0
-        self._is_fresh = False
-        for kind in self._kinds.values():
-            kind.mixed.clear()
-
-    def is_idle(self, now: float) -> bool:
-        """Tell whether there is no interactive traffic: none for twice its longest recent gap.
-
-        That time is between 5 s and two minutes, and 15 s at least while few gaps are known; traffic that
-        comes more rarely does not hold back lines.
+        None, for a while, when there is nothing left to compare with: all requests met lines.
         """
-        if self._open or self._last is None:
-            return self._last is None
-        least = _LEAST_IDLE_SECONDS if len(self._gaps) >= _LEAST_GAPS else _UNKNOWN_IDLE_SECONDS
-        longest = _GAPS_UNTIL_IDLE * max(self._gaps, default=0.0)
-        return now - self._last > min(_MOST_IDLE_SECONDS, max(least, longest))
+        return 0 if now < self._rests_until else self._trusted
 
-    def had_better_wait(self, now: float, line_seconds: float) -> bool:
-        """Tell whether a line of so many seconds may harm: it meets a request, or is likely to."""
-        if self._effect is Effect.HARMLESS or self.is_idle(now) or self._last is None:
+    @property
+    def aim(self) -> int:
+        """Return how many lines are to be tried out where the upstream takes them."""
+        return self._probed
+
+    def price(self, lines: int = 0) -> float:
+        """Return what harm is to be reckoned with where a request meets so many lines, more than are trusted.
+
+        From 0 to 1; without a number that of as many as are probed.
+        """
+        if lines > self._tried:
+            return 1.0
+        # Fewer have done none.
+        at_first = 0.5 if self._trusted else 1.0
+        answers = self._waits.probed.size
+        return at_first if answers < _FIRST_LOOK_ANSWERS else at_first * _FIRST_LOOK_ANSWERS / (4 * answers)
+
+    def probed(self, capacity: int) -> int:
+        """Return how many lines are tried out at an upstream that takes `capacity` at once."""
+        tried = min(self._probed, capacity)
+        if tried != self._tried:
+            self._tried = tried
+            self._forget_probes()
+        return max(tried, self._trusted)
+
+    def widen(self, most: int) -> None:
+        """Allow so many lines at most from now on."""
+        self._most = most
+        self._trusted = min(self._trusted, most)
+        self._probed = max(min(self._probed, most), min(self._trusted + 1, most))
+
+    def answered(
+        self,
+        now: float,
+        key: Hashable,
+        seconds: float,
+        token_seconds: float | None,
+        lines: int,
+        was_given_way: bool = False,
+    ) -> int:
+        """Note a good interactive answer; return how many more answers would tell something new at once.
+
+        key             of what is alike: API, model, whether it was a stream
+        seconds         until it began
+        token_seconds   from one token to the next, where that is known: lines may slow that down alone
+        lines           the most that were in flight at any time meanwhile
+        was_given_way   lines were cut off when it began
+        """
+        figures = [(self._waits, seconds)]
+        if token_seconds is not None:
+            figures.append((self._paces, token_seconds * _PACE_TOKENS))
+        is_trusted = lines <= self._trusted
+        for measure, figure in figures:
+            if was_given_way and is_trusted:
+                measure.cut.add(key, figure)
+            elif not lines:
+                measure.baseline.add(now, key, figure)
+            elif is_trusted:
+                measure.trusted.add(key, figure)
+            elif lines == self._tried:
+                measure.probed.add(key, figure)
+        if was_given_way and is_trusted:
+            self._watch_cuts(now)
+        elif lines and is_trusted:
+            self._watch_trusted()
+        if self._trusted:
+            self._rest_or_not(now)
+        return self._wanted(now) if lines == 0 or not is_trusted else 0
+
+    def _wanted(self, now: float) -> int:
+        """Return what it takes to decide, as soon as that is worth while: once for each number tried."""
+        if not self._is_comparing:
+            self._is_comparing = self._waits.baseline.answers(now) >= LEAST_CLEAN
+            return _ADVANCED_ANSWERS if self._is_comparing else 0
+        return _ADVANCED_ANSWERS if self._waits.probed.size >= self._next_look and self._decide() else 0
+
+    def _rest_or_not(self, now: float) -> None:
+        clean = self._waits.baseline.answers(now)
+        if now < self._rests_until:
+            if clean >= _ENOUGH_CLEAN:
+                self._rests_until = now
+        elif clean < LEAST_CLEAN and now >= self._next_rest:
+            self._rests_until = now + _REST_SECONDS
+            self._next_rest = now + _REST_EVERY_SECONDS
+
+    def _is_alarming(self, waits: Sample, paces: Sample) -> bool:
+        """Tell whether something that is done all the time does harm; called after each answer."""
+        self._watched += 1
+        if self._watched % _ALARM_EVERY:
             return False
-        if self._open:
+        is_review = self._watched % _REVIEW_EVERY == 0
+        deviations = _REVIEW_DEVIATIONS if is_review else _ALARM_DEVIATIONS
+        return Effect.HARMFUL in (
+            measure.baseline.judge(sample, _ALARM_ANSWERS, deviations)
+            for measure, sample in ((self._waits, waits), (self._paces, paces))
+        )
+
+    def _watch_trusted(self) -> None:
+        if self._is_alarming(self._waits.trusted, self._paces.trusted):
+            refuted, self._trusted = self._trusted, self._trusted // 2
+            self._proof = min(_MOST_PROOF_ANSWERS, self._proof * 2)
+            self._doubt(refuted)
+
+    def _watch_cuts(self, now: float) -> None:
+        if self._is_alarming(self._waits.cut, self._paces.cut):
+            self._no_way_until = now + _NO_WAY_SECONDS
+            for measure in (self._waits, self._paces):
+                measure.cut.clear()
+
+    def _decide(self) -> bool:
+        """Judge what is probed; tell whether more is to be tried now."""
+        waits, paces = (
+            measure.baseline.judge(measure.probed, _FIRST_LOOK_ANSWERS, _LOOK_DEVIATIONS)
+            for measure in (self._waits, self._paces)
+        )
+        if Effect.HARMFUL in (waits, paces):
+            self._doubt(self._tried)
+        elif waits is Effect.HARMLESS and self._next_look < self._proof:
+            self._next_look *= 2
+        elif waits is Effect.HARMLESS:
+            self._trusted = max(self._trusted, self._tried)
+            self._probed = min(self._most, max(self._probed, self._trusted * _PROBE_GROWTH))
+            self._proof = max(_PROOF_ANSWERS, self._proof // 2)
+            self._forget_all()
             return True
-        elapsed = now - self._last
-        longer = [gap for gap in self._gaps if gap > elapsed]
-        if len(self._gaps) < _LEAST_GAPS or not longer:
-            return False
-        return sum(gap <= elapsed + line_seconds for gap in longer) > _LIKELY * len(longer)
+        return False
 
-    def _judge(self, now: float) -> None:
-        effects = {kind.effect(now) for kind in self._kinds.values()}
-        for effect in (Effect.HARMFUL, Effect.HARMLESS):
-            if effect in effects:
-                self._effect = effect
-                self._is_fresh = True
-                return
-        self._is_fresh = False
-        has_clean = any(len(kind.clean) >= _LEAST_CLEAN for kind in self._kinds.values())
-        if self._effect is Effect.HARMLESS and not has_clean:
-            # All answers meet lines: what is usual without them has to be learnt again.
-            self._effect = Effect.UNKNOWN
+    def _doubt(self, refuted: int) -> None:
+        """Try fewer lines than those that did harm."""
+        self._probed = min(self._most, max(self._trusted + 1, (self._trusted + refuted) // 2))
+        self._forget_all()
+
+    def _forget_all(self) -> None:
+        for measure in (self._waits, self._paces):
+            measure.trusted.clear()
+        self._forget_probes()
+
+    def _forget_probes(self) -> None:
+        self._next_look = _FIRST_LOOK_ANSWERS
+        for measure in (self._waits, self._paces):
+            measure.probed.clear()

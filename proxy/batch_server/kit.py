@@ -77,6 +77,10 @@ class BatchWatch(Protocol):
         """A line will be tried again after an answer with this status or error code."""
         ...
 
+    def line_gave_way(self, upstream: str) -> None:
+        """A line was cut off for a caller's request and will be sent again."""
+        ...
+
 
 class SilentWatch:
     """Counts nothing."""
@@ -88,6 +92,9 @@ class SilentWatch:
         """See `BatchWatch`."""
 
     def line_retried(self, upstream: str, reason: str) -> None:
+        """See `BatchWatch`."""
+
+    def line_gave_way(self, upstream: str) -> None:
         """See `BatchWatch`."""
 
 

@@ -42,6 +42,9 @@ from proxy.upstream.refusals import Refusals
 CUT_OFF = "line_cut_off"
 """What the access log calls a line that was given up while its upstream worked on it."""
 
+GAVE_WAY = "line_gave_way"
+"""What it is called when that was for a caller's request: the message of the cancellation."""
+
 _PRIORITY = "priority"
 _REASON = "a line of a batch"
 _DEFERRABLE = UrgencyDecision(Urgency.DEFERRABLE, _REASON)
@@ -101,8 +104,8 @@ class LineCaller:
             if isinstance(decided, ProxyError):
                 return _refused(decided, exchange, expected)
             return await self._send(routing, head, body, decided, exchange, sender)
-        except asyncio.CancelledError:
-            exchange.error = CUT_OFF
+        except asyncio.CancelledError as cancelled:
+            exchange.error = GAVE_WAY if cancelled.args == (GAVE_WAY,) else CUT_OFF
             raise
         finally:
             exchange.ended_at = exchange.ended_at or carriage.clock.monotonic()

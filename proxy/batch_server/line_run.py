@@ -11,11 +11,13 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Iterable
+from functools import partial
 
+from proxy.batch_server.capacity import LineEnd
 from proxy.batch_server.gate import Turn
 from proxy.batch_server.input_file import InputFile, InputGone
 from proxy.batch_server.kit import Kit
-from proxy.batch_server.limit import LineEnd
+from proxy.batch_server.line_call import GAVE_WAY
 from proxy.batch_server.line_values import Elsewhere, LineAnswer, Sender
 from proxy.batch_server.lines import InputLine
 from proxy.batch_server.model import ServedBatch
@@ -28,6 +30,9 @@ _log = logging.getLogger("weir")
 _MOST_RETRY_AFTER_SECONDS = 600.0
 _SMOOTHING = 0.2
 _MOST_RESTING = 500
+_MOST_CUTS = 3
+"""A line that was cut off so often for callers' requests runs to its end the next time."""
+
 _QUICK_BYTES = 256 * 1024
 """A longer answer is looked through in a thread: that takes about a millisecond per MiB and copies it."""
 
@@ -35,12 +40,13 @@ _QUICK_BYTES = 256 * 1024
 class _Open:
     """A line that is being worked on. `answer` is the one to keep, `last` its latest that was none."""
 
-    __slots__ = ("answer", "failures", "is_resting", "is_sent", "last", "line", "tries")
+    __slots__ = ("answer", "cuts", "failures", "is_resting", "is_sent", "last", "line", "tries")
 
     def __init__(self, line: InputLine) -> None:
         self.line = line
         self.is_sent = False
         self.is_resting = False
+        self.cuts = 0
         self.failures = 0
         self.tries = 0
         self.answer: LineAnswer | None = None
@@ -157,14 +163,21 @@ class LineRuns:
     async def _answer(self, opened: _Open) -> LineAnswer:
         """Send a line until its answer is one to keep."""
         kit, line = self._kit, opened.line
+        was_cut = False
         while True:
             expected = self._leads.get(line.model, self._batch.upstream)
-            turn = await kit.gates.at(expected).turn(self._batch.id)
+            is_protected = opened.cuts >= _MOST_CUTS
+            turn = await kit.gates.at(expected).turn(self._batch.id, was_cut, is_protected)
             if kit.now() + self._usual_seconds >= self._batch.expires:
                 # It would be cut off before its answer: the time is somebody else's.
                 turn.leave()
                 await self._wait_for_the_end()
             answer = await self._send(opened, expected, turn)
+            was_cut = answer is None
+            if answer is None:
+                opened.cuts += 1
+                kit.watch.line_gave_way(expected)
+                continue
             if isinstance(answer, Elsewhere):
                 self._leads[line.model] = answer.upstream
                 continue
@@ -192,12 +205,13 @@ class LineRuns:
         """Wait until `wind_up` cuts this line off."""
         await asyncio.get_running_loop().create_future()
 
-    async def _send(self, opened: _Open, expected: str, turn: Turn) -> LineAnswer | Elsewhere:
+    async def _send(self, opened: _Open, expected: str, turn: Turn) -> LineAnswer | Elsewhere | None:
+        """Send a line; `None`: it was cut off, as a caller's request came."""
         end, answer = LineEnd.OTHER, None
         try:
             body = await self._source.body(opened.line)
             opened.is_sent = True
-            answer = await self._kit.caller.call(self._sender, body, opened.line.model, expected)
+            answer = await self._call(body, opened.line.model, expected, turn)
             if isinstance(answer, LineAnswer):
                 end = verdict(answer)[1]
                 if end is LineEnd.ANSWERED:
@@ -211,6 +225,20 @@ class LineRuns:
                 turn.leave(end, None if usage is None else usage.output_tokens, answer.retry_after_seconds)
             else:
                 turn.leave(end)
+
+    async def _call(
+        self, body: bytes, model: str, expected: str, turn: Turn
+    ) -> LineAnswer | Elsewhere | None:
+        loop = asyncio.get_running_loop()
+        call = loop.create_task(self._kit.caller.call(self._sender, body, model, expected), name="line")
+        turn.give_way = partial(call.cancel, GAVE_WAY)
+        try:
+            return await call
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if turn.has_given_way and task is not None and not task.cancelling():
+                return None
+            raise
 
     async def _conclude(self, line: InputLine, answer: LineAnswer) -> None:
         facts = (self._batch.id, line.number, line.custom_id, answer.status, answer.request_id, answer.body)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enum import Enum
 
-from proxy.batch_server.limit import LineEnd
+from proxy.batch_server.capacity import LineEnd
 from proxy.batch_server.line_values import LineAnswer
 from proxy.core.errors import (
     INTERNAL,

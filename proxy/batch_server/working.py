@@ -65,7 +65,8 @@ class BatchWork:
         self._load = Load()
         # One, of its own: no more than a core is taken from callers, and a process that ends does not wait.
         self._threads = DecisionThreads(1)
-        self._gates = Gates(self._load, carriage.loop, clock, self._upstream)
+        watch = MetricsWatch(metrics)
+        self._gates = Gates(self._load, carriage.loop, clock, self._upstream, watch.interactive_met)
         self._executor = Executor(
             Kit(
                 store,
@@ -77,7 +78,7 @@ class BatchWork:
                 lambda name: self._upstream(name) is not None,
                 random.SystemRandom().random,
                 self._threads,
-                MetricsWatch(metrics),
+                watch,
             ),
             notify,
         )
@@ -98,7 +99,8 @@ class BatchWork:
         served = [name for name, each in self._policies().upstreams.items() if each.batch_api is not None]
         if served:
             # From now on, so that the first batch finds out what callers are used to.
-            self._load.watch(served)
+            for name in served:
+                self._gates.at(name)
             self._carriage.recorder.traffic = self._load
         if not is_open:
             return

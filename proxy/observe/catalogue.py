@@ -270,7 +270,13 @@ SERVED_LIMIT = Metric(
     "weir_served_limit",
     Kind.GAUGE,
     ("upstream",),
-    "Lines that may be in flight at once; below 1 the share of time in which one is.",
+    "Lines that may be in flight at once, whatever callers ask; 0: only for some of their requests.",
+)
+SERVED_INTERACTIVE = Metric(
+    "weir_served_interactive_total",
+    Kind.COUNTER,
+    ("upstream", "met"),
+    "Callers' requests at an upstream that is served, by the lines that they met there.",
 )
 SERVED_ENDED = Metric(
     "weir_served_batches_ended_total", Kind.COUNTER, ("upstream", "status"), "Batches that ended, by status."
@@ -286,6 +292,12 @@ SERVED_RETRIES = Metric(
     Kind.COUNTER,
     ("upstream", "reason"),
     "Tries of lines that were followed by another, by status or error code.",
+)
+SERVED_GAVE_WAY = Metric(
+    "weir_served_lines_gave_way_total",
+    Kind.COUNTER,
+    ("upstream",),
+    "Calls of lines that were cut off for a caller's request, to be sent again.",
 )
 
 SHARED: frozenset[str] = frozenset(
@@ -344,7 +356,9 @@ METRICS: tuple[Metric, ...] = (
     SERVED_WAITING,
     SERVED_IN_FLIGHT,
     SERVED_LIMIT,
+    SERVED_INTERACTIVE,
     SERVED_ENDED,
     SERVED_LINES,
     SERVED_RETRIES,
+    SERVED_GAVE_WAY,
 )

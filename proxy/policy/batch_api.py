@@ -12,7 +12,7 @@ from typing import Any
 from proxy.core.upstream import Provider, ServedBatchApi
 from proxy.policy.base_paths import is_below
 from proxy.policy.findings import FindingList, Mark
-from proxy.policy.kinds import Choice, Text, Whole
+from proxy.policy.kinds import Choice, Flag, Real, Text, Whole
 from proxy.policy.records import Key, Record
 from proxy.policy.webhooks import webhook_name
 
@@ -21,6 +21,10 @@ SERVED_BY_DEFAULT = frozenset({Provider.VLLM, Provider.LLAMACPP})
 
 _UNKNOWN = SERVED_BY_DEFAULT | {Provider.GENERIC}
 """Providers that are not known to have a batch API of their own."""
+
+
+_CUT_AT_ONCE = frozenset({Provider.VLLM})
+"""Providers whose servers stop working for a caller as soon as it is gone, and bill nobody for that."""
 
 
 class BatchApiMode(Enum):
@@ -37,6 +41,11 @@ BATCH_API: Record[dict[str, Any]] = Record(
             Choice.of_enum(BatchApiMode), "`serve`: Weir answers; `pass`: the upstream; `auto`: by provider."
         ),
         "max_in_flight": Key(Whole(least=1, most=10_000), "Most lines of batches in progress at once."),
+        "may_meet": Key(
+            Real(least=0.001, most=1),
+            "Share of callers' requests that may meet lines that may slow them down.",
+        ),
+        "give_way": Key(Flag(), "Whether lines are cut off when a caller's request comes."),
         "priority": Key(Whole(), "`priority` of a line at vLLM; higher numbers wait longer."),
         "webhook": Key(Text(webhook_name), "Name of the webhook that hears of ended batches."),
     },
@@ -63,6 +72,7 @@ def served_batch_api(
         problem = f"has no effect: mode {mode.value} passes files and batches on to provider {provider.value}"
         hint = "write mode: serve" if mode is BatchApiMode.AUTO else ""
         findings.warn(mark, f"{path}.{next(iter(settings))}", problem, hint)
+    settings.setdefault("give_way", provider in _CUT_AT_ONCE)
     return ServedBatchApi(**settings) if is_served else None
 
 

@@ -178,21 +178,20 @@ class Whole:
             hint = f"did you mean {plainer}?" if INTEGER.fullmatch(plainer) else ""
             raise place.refused(node, f"a whole number is wanted, not {given.text}", hint)
         number = int(given.text)
-        if self.least is not None and number < self.least:
-            raise place.refused(node, f"at least {self.least} is wanted, not {number}")
-        if self.most is not None and number > self.most:
-            raise place.refused(node, f"at most {self.most} is wanted, not {number}")
+        _must_lie_within(self.least, self.most, number, node, place)
         return number
 
     def schema(self) -> dict[str, Any]:
         """Return the schema of an integer."""
-        bounds = {"minimum": self.least, "maximum": self.most}
-        return {"type": "integer"} | {key: bound for key, bound in bounds.items() if bound is not None}
+        return {"type": "integer"} | _bounds_schema(self.least, self.most)
 
 
 @dataclass(frozen=True, slots=True)
 class Real:
-    """A finite number."""
+    """A finite number within inclusive bounds."""
+
+    least: float | None = None
+    most: float | None = None
 
     def read(self, node: Node, place: Place) -> float:
         """Return the number."""
@@ -201,11 +200,27 @@ class Real:
             raise place.refused(node, "a number is wanted, this is text")
         if INTEGER.fullmatch(given.text) is None and DECIMAL.fullmatch(given.text) is None:
             raise place.refused(node, f"a number is wanted, not {given.text}", "write it like 12 or 0.5")
-        return float(given.text)
+        number = float(given.text)
+        _must_lie_within(self.least, self.most, number, node, place)
+        return number
 
     def schema(self) -> dict[str, Any]:
         """Return the schema of a number."""
-        return {"type": "number"}
+        return {"type": "number"} | _bounds_schema(self.least, self.most)
+
+
+def _must_lie_within(
+    least: float | None, most: float | None, number: float, node: Node, place: Place
+) -> None:
+    if least is not None and number < least:
+        raise place.refused(node, f"at least {least} is wanted, not {number}")
+    if most is not None and number > most:
+        raise place.refused(node, f"at most {most} is wanted, not {number}")
+
+
+def _bounds_schema(least: float | None, most: float | None) -> dict[str, Any]:
+    bounds = {"minimum": least, "maximum": most}
+    return {key: bound for key, bound in bounds.items() if bound is not None}
 
 
 @dataclass(frozen=True, slots=True)

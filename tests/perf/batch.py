@@ -1,11 +1,12 @@
 """`make bench-batch`: what callers feel of a batch that Weir works off beside them, and how fast it goes.
 
-    python -m tests.perf.batch [--json] [--seconds 30] [--rounds 3] [--rate 2] [--llama]
+    python -m tests.perf.batch [--json] [--seconds 15] [--rounds 8] [--rate 3] [--llama] [--give-way]
 
-The same callers come at the same (random) times again and again: alone, then with a batch running, in turns,
-so that the machine's moods hit both alike. Figures are ratios within one run; absolute times belong to the
-machine. The simulated provider works on four requests at once and lets others wait; `--llama` measures
-llama.cpp's own server with a tiny model instead (`make real` installs it).
+The same callers come at the same (random) times again and again: alone, with a batch running, and alone once
+more, in short turns, so that the machine's moods hit all alike; what the two turns alone differ by is noise.
+Figures are ratios within one run; absolute times belong to the machine. The simulated provider works on four
+requests at once and lets others wait; `--llama` measures llama.cpp's own server with a tiny model instead
+(`make real` installs it). `--give-way` has lines cut off when a caller's request comes.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ _UNTIL_IDLE_SECONDS = 15.0
 """Before lines make use of the silence of callers."""
 POLICY = """
 version: 1
-upstreams: {model: {base_url: URL/v1, provider: llamacpp}}
+upstreams: {model: {base_url: URL/v1, provider: llamacpp, batch_api: {give_way: GIVE_WAY}}}
 defaults: {upstream: model}
 routes:
   - {name: chats, match: {path: /v1/chat/completions}}
@@ -43,7 +44,7 @@ timing: {base_ms: 120, prefill_ms_per_token: 0.1, decode_ms_per_token: 10, outpu
 slots: {concurrent: 4}
 cache: {enabled: false}
 """
-LINES = 20_000
+LINES = 5_000
 WORDS = ("river", "stone", "moss", "weir", "dam", "rain", "field", "mill", "fish", "reed")
 
 
@@ -115,47 +116,58 @@ def batch(weir: WeirProcess) -> Iterator[BatchCaller]:
         caller.ended(batch_id, seconds=60)
 
 
-def lines_done(weir: WeirProcess) -> float:
-    """Return how many lines are completed since Weir started."""
+def counted(weir: WeirProcess, *words: str) -> float:
+    """Return what a counter of Weir's says: of the first line that holds all the words."""
     for line in weir.admin("/metrics").body.decode().splitlines():
-        if line.startswith("weir_served_lines_total") and 'outcome="completed"' in line:
+        if all(word in line for word in words) and not line.startswith("#"):
             return float(line.rsplit(" ", 1)[1])
     return 0.0
+
+
+def lines_done(weir: WeirProcess) -> float:
+    """Return how many lines are completed since Weir started."""
+    return counted(weir, "weir_served_lines_total", 'outcome="completed"')
 
 
 def measure(options: argparse.Namespace, weir: WeirProcess) -> Iterator[Figure]:
     """Measure in turns."""
     seconds, rate = options.seconds, options.rate
-    callers(weir, 5.0, rate, seed=0)
-    alone, beside = Felt(), Felt()
+    callers(weir, 10.0, rate, seed=0)
+    alone, beside, again = Felt(), Felt(), Felt()
     done = spent = 0.0
     for turn in range(options.rounds):
         _add(alone, callers(weir, seconds, rate, seed=turn + 1))
         with batch(weir):
-            if turn == 0:
-                # How much callers bear has to be learnt once.
-                callers(weir, options.warm, rate, seed=99)
             before, began = lines_done(weir), time.perf_counter()
             _add(beside, callers(weir, seconds, rate, seed=turn + 1))
             done += lines_done(weir) - before
             spent += time.perf_counter() - began
+        _add(again, callers(weir, seconds, rate, seed=turn + 1))
     with batch(weir):
         time.sleep(_UNTIL_IDLE_SECONDS)
         before, began = lines_done(weir), time.perf_counter()
         time.sleep(5.0)
         idle = (lines_done(weir) - before) / (time.perf_counter() - began)
-    for name, one, two in (
-        ("first byte", alone.first, beside.first),
-        ("whole answer", alone.whole, beside.whole),
-    ):
-        for share in (50, 95):
-            before, after = _percentile(one, share), _percentile(two, share)
-            what = f"{name}, p{share}: beside a batch, against alone ({len(one)} answers each)"
-            value = f"{after / before:.3f} ({before * 1000:.0f} -> {after * 1000:.0f} ms)"
-            bound = f"< {MOST_GROWTH}" if share == 95 else "(shown)"
-            yield Figure(what, value, bound, share != 95 or after / before < MOST_GROWTH)
+    yield from _felt(alone, beside, again)
     yield Figure("lines of the batch a second, beside callers", f"{done / spent:.1f}", "> 0", done > 0)
     yield Figure("lines of the batch a second, without callers", f"{idle:.1f}", "(shown)", True)
+    for met in ("unproven", "trusted"):
+        count = counted(weir, "weir_served_interactive_total", f'met="{met}"')
+        yield Figure(f"callers' requests that met lines: {met}", f"{count:.0f}", "(shown)", True)
+
+
+def _felt(alone: Felt, beside: Felt, again: Felt) -> Iterator[Figure]:
+    for share in (50, 95):
+        for name in ("first", "whole"):
+            one, two, three = (_percentile(getattr(felt, name), share) for felt in (alone, beside, again))
+            growth = two / one
+            what = f"{name}, p{share}: beside a batch, against alone ({len(alone.first)} answers each)"
+            value = f"{growth:.3f} ({one * 1000:.1f} -> {two * 1000:.1f} ms)"
+            bound = f"< {MOST_GROWTH}" if share == 95 else "(shown)"
+            yield Figure(what, value, bound, share != 95 or growth < MOST_GROWTH)
+            yield Figure(
+                f"{name}, p{share}: alone again, against alone", f"{three / one:.3f}", "(shown)", True
+            )
 
 
 def _add(all_of_them: Felt, more: Felt) -> None:
@@ -172,17 +184,24 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="make bench-batch")
     parser.add_argument("--json", action="store_true", help="for machines")
     parser.add_argument("--llama", action="store_true", help="llama.cpp instead of the simulated provider")
-    parser.add_argument("--seconds", type=float, default=30.0, help="of one turn")
-    parser.add_argument("--warm", type=float, default=60.0, help="seconds before the first turn with a batch")
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--rate", type=float, default=2.0, help="questions a second")
+    parser.add_argument("--give-way", action="store_true", help="cut lines off for callers")
+    parser.add_argument("--seconds", type=float, default=15.0, help="of one turn")
+    parser.add_argument("--rounds", type=int, default=8)
+    parser.add_argument("--rate", type=float, default=3.0, help="questions a second")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         home = Path(folder)
         store = f"sqlite:{home / 'jobs.db'}"
+        given = str(options.give_way).lower()
         with (
             upstream(home, options.llama) as url,
-            weir_process(home, None, "--store", store, policies=POLICY.replace("URL", url)) as weir,
+            weir_process(
+                home,
+                None,
+                "--store",
+                store,
+                policies=POLICY.replace("URL", url).replace("GIVE_WAY", given),
+            ) as weir,
         ):
             for figure in measure(options, weir):
                 if options.json:

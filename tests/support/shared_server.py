@@ -5,25 +5,40 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass, field
 
-from proxy.batch_server.limit import Limit, LineEnd
+from proxy.batch_server.capacity import LineEnd
+from proxy.batch_server.limit import Encounter, Limit, Met
 
 STEP_SECONDS = 0.02
+MOST_CUTS = 3
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Work:
-    """A request in flight: what is left of it, when it began, whether it met one of the other kind."""
+    """A request in flight: what is left of it, when it began, and what the limit knows it by.
+
+    `cuts`: how often a line was cut off before.
+    """
 
     left: float
     began: float
-    is_mixed: bool = False
+    encounter: Encounter | None = None
+    cuts: int = 0
+
+    @property
+    def is_protected(self) -> bool:
+        """Whether a line is not cut off any more."""
+        return self.cuts >= MOST_CUTS
 
 
 @dataclass(slots=True)
 class Outcome:
-    """What a run came to. `latencies` are the interactive ones, `done_at` the ends of lines."""
+    """What a run came to. `latencies` are the interactive ones, `done_at` the ends of lines.
+
+    `met` is what the limit says of the interactive ones.
+    """
 
     latencies: list[float] = field(default_factory=list)
+    met: list[Met] = field(default_factory=list)
     done_at: list[float] = field(default_factory=list)
     most_in_flight: int = 0
 
@@ -53,6 +68,7 @@ class SharedServer:
         told = Outcome()
         interactive: list[Work] = []
         lines: list[Work] = []
+        cut: list[Work] = []
         now = 1000.0
         end = now + run_seconds
         next_request = now + self.gap_seconds
@@ -60,13 +76,19 @@ class SharedServer:
         while now < end:
             if now >= next_request and now < 1000.0 + self.interactive_until:
                 seconds = self.interactive_seconds * rng.uniform(0.7, 1.3)
-                interactive.append(Work(seconds, now, bool(lines)))
+                encounter = None
+                if self.limit is not None:
+                    free = [each for each in lines if not each.is_protected]
+                    protected = len(lines) - len(free)
+                    encounter = self.limit.interactive_started(now, len(lines), protected)
+                    given_way = free[len(free) - encounter.cut :]
+                    lines = [each for each in lines if each not in given_way]
+                    cut += given_way
+                interactive.append(Work(seconds, now, encounter))
                 gap = self.gap_seconds if self.is_regular else rng.expovariate(1 / self.gap_seconds)
                 next_request = now + gap
-                if self.limit is not None:
-                    self.limit.interactive_started(now)
             if self.limit is not None and now >= ask_at:
-                ask_at = self._let_in(now, lines, interactive, line_rng, told)
+                ask_at = self._let_in(now, lines, cut, line_rng, told)
             speed = min(1.0, self.slots / max(1, len(lines) + len(interactive)))
             for work in (*interactive, *lines):
                 work.left -= STEP_SECONDS * speed
@@ -79,20 +101,32 @@ class SharedServer:
             told.done_at += [now] * len(finished)
             if self.limit is not None:
                 for each in answered:
-                    self.limit.interactive_ended(now, "m", now - each.began, each.is_mixed)
+                    assert each.encounter is not None
+                    told.met.append(self.limit.interactive_ended(now, each.encounter, "m", now - each.began))
                 for each in finished:
                     self.limit.line_ended(now, now - each.began, LineEnd.ANSWERED)
             ask_at = now if answered or finished else ask_at
         return told
 
     def _let_in(
-        self, now: float, lines: list[Work], interactive: list[Work], rng: random.Random, told: Outcome
+        self, now: float, lines: list[Work], cut: list[Work], rng: random.Random, told: Outcome
     ) -> float:
+        """Start what may; protected ones beside the others, as the gate does."""
         assert self.limit is not None
-        while (wait := self.limit.may_start(now, len(lines), len(interactive))) is None:
-            lines.append(Work(self.line_seconds * rng.uniform(0.7, 1.3), now))
-            self.limit.line_started(now, len(lines))
-            told.most_in_flight = max(told.most_in_flight, len(lines))
-            for work in interactive:
-                work.is_mixed = True
-        return now + wait
+        waits = []
+        for are_protected in (True, False):
+            while True:
+                again = next((each for each in cut if (each.cuts + 1 >= MOST_CUTS) is are_protected), None)
+                if are_protected and again is None:
+                    break
+                wait = self.limit.may_start(now, len(lines), are_protected)
+                if wait is not None:
+                    waits.append(now + wait)
+                    break
+                if again is not None:
+                    cut.remove(again)
+                cuts = 0 if again is None else again.cuts + 1
+                lines.append(Work(self.line_seconds * rng.uniform(0.7, 1.3), now, cuts=cuts))
+                self.limit.line_started(now, len(lines))
+                told.most_in_flight = max(told.most_in_flight, len(lines))
+        return min(waits)

@@ -6,8 +6,9 @@ import asyncio
 import functools
 from collections.abc import Awaitable, Callable
 
-from proxy.batch_server.gate import Gate, Gates, Turn
-from proxy.batch_server.limit import LineEnd
+from proxy.batch_server.capacity import LineEnd
+from proxy.batch_server.gate import Gate, Gates, Turn, Watcher
+from proxy.batch_server.limit import Encounter, Met
 from proxy.batch_server.load import Load
 from proxy.core.clock import SystemClock
 from proxy.core.exchange import Exchange
@@ -28,13 +29,17 @@ def played(scene: Callable[[], Awaitable[None]]) -> Callable[[], None]:
     return play
 
 
-def gates(max_in_flight: int = 32, max_connections: int = 0) -> tuple[Gates, Load]:
-    upstream = Upstream(
-        "local", "http://local", max_connections=max_connections, batch_api=ServedBatchApi(max_in_flight)
-    )
+def gates(
+    max_in_flight: int = 32,
+    max_connections: int = 0,
+    give_way: bool = False,
+    watcher: Watcher | None = None,
+) -> tuple[Gates, Load]:
+    served = ServedBatchApi(max_in_flight, give_way=give_way)
+    upstream = Upstream("local", "http://local", max_connections=max_connections, batch_api=served)
     load = Load()
     upstreams = {"local": upstream}
-    return Gates(load, asyncio.get_running_loop(), SystemClock(), upstreams.get), load
+    return Gates(load, asyncio.get_running_loop(), SystemClock(), upstreams.get, watcher), load
 
 
 async def waiting(gate: Gate, *batches: str) -> list[asyncio.Task[Turn]]:
@@ -119,78 +124,153 @@ def exchange(upstream: str = "local", method: str = "POST", number: int = 1) -> 
     return made
 
 
+def came_and_went(load: Load, number: int = 1) -> None:
+    """Have a caller's request that says nothing of how long it took."""
+    met = exchange(number=number)
+    load.begun(met)
+    load.ended(met)
+
+
 @played
-async def test_callers_requests_are_counted_while_they_last() -> None:
-    many, load = gates()
-    at = load.at("local")
-    many.at("local")
-    one, other = exchange(), exchange("other", number=2)
-    load.begun(one)
-    load.begun(other)
+async def test_callers_requests_are_told_of_with_the_lines_that_they_met() -> None:
+    told: list[Met] = []
+    many, load = gates(watcher=lambda _, met: told.append(met))
+    gate = many.at("local")
+    came_and_went(load)
+    load.begun(exchange("other", number=2))
     load.begun(exchange(method="GET", number=3))
-    assert at.interactive_in_flight == 1
-    load.ended(other)
-    load.ended(one)
-    load.ended(one)
-    assert at.interactive_in_flight == 0
+    load.ended(exchange(number=4))
+    assert told == [Met.NONE]
+    turn = await gate.turn("a")
+    came_and_went(load)
+    assert told == [Met.NONE, Met.UNPROVEN]
+    turn.leave()
+    came_and_went(load)
+    assert told[2:] == [Met.NONE]
+
+
+@played
+async def test_a_line_is_cut_off_for_a_callers_request() -> None:
+    many, load = gates(give_way=True)
+    gate = many.at("local")
+    came_and_went(load)
+    turn = await gate.turn("a")
+    given: list[str] = []
+    turn.give_way = lambda: given.append("a")
+    load.begun(exchange(number=1))
+    assert given == []  # the one in a hundred from which something is learnt
+    load.begun(exchange(number=2))
+    assert given == ["a"]
+    assert turn.has_given_way
+    assert gate.in_flight == 0
+    turn.leave(LineEnd.OTHER)
+    assert gate.in_flight == 0
+
+
+@played
+async def test_a_protected_line_is_not() -> None:
+    many, load = gates(give_way=True)
+    gate = many.at("local")
+    came_and_went(load)
+    turn = await gate.turn("a", is_protected=True)
+    turn.give_way = asyncio.get_running_loop().stop
+    for number in range(3):
+        came_and_went(load, number)
+    assert not turn.has_given_way
+    assert gate.in_flight == 1
+    turn.leave(LineEnd.ANSWERED)
+
+
+@played
+async def test_a_line_that_has_not_said_how_is_not_cut_off() -> None:
+    many, load = gates(give_way=True)
+    gate = many.at("local")
+    turn = await gate.turn("a")
+    for number in range(3):
+        came_and_went(load, number)
+    assert not turn.has_given_way
+    assert gate.in_flight == 1
+    turn.leave()
+
+
+@played
+async def test_nothing_is_cut_off_where_lines_do_not_give_way() -> None:
+    many, load = gates()
+    gate = many.at("local")
+    turn = await gate.turn("a")
+    turn.give_way = asyncio.get_running_loop().stop
+    for number in range(200):
+        came_and_went(load, number)
+    assert not turn.has_given_way
+    turn.leave()
+
+
+@played
+async def test_a_line_that_was_cut_off_is_the_first_of_its_batch_again() -> None:
+    gate = gates(max_in_flight=1)[0].at("local")
+    first = await gate.turn("a")
+    tasks = await waiting(gate, "b", "c")
+    again = asyncio.get_running_loop().create_task(gate.turn("b", is_again=True), name="again")
+    await asyncio.sleep(0)
+    first.leave(LineEnd.ANSWERED)
+    assert (await served(gate, [*tasks, again]))[0] == "again"
+
+
+@played
+async def test_protected_lines_hold_up_nobody_who_gives_way() -> None:
+    many, load = gates(give_way=True)
+    gate = many.at("local")
+    turn = await gate.turn("a")
+    came_and_went(load, 1)
+    came_and_went(load, 2)
+    turn.leave()
+    protected = asyncio.get_running_loop().create_task(gate.turn("a", is_protected=True))
+    await asyncio.sleep(0)
+    (await asyncio.wait_for(gate.turn("b"), 2)).leave(LineEnd.ANSWERED)
+    assert not protected.done()
+    assert gate.waiting == 1
+    protected.cancel()
+    await asyncio.gather(protected, return_exceptions=True)
+    assert gate.waiting in (0, 1)
+    (await asyncio.wait_for(gate.turn("b"), 2)).leave(LineEnd.ANSWERED)
+    assert gate.waiting == 0
 
 
 class Follower:
     """Notes what it hears."""
 
     def __init__(self) -> None:
-        self.mixed: list[bool] = []
         self.seconds: list[float | None] = []
         self.paces: list[float | None] = []
 
-    def interactive_begun(self) -> None:
+    def interactive_begun(self, lines: int) -> Encounter:
         """Hear nothing of interest."""
+        return Encounter(None, lines, 0)
 
     def interactive_ended(
         self,
+        encounter: Encounter,
         key: tuple[str, str, bool],
         seconds: float | None,
         token_seconds: float | None,
-        was_mixed: bool,
     ) -> None:
         """Note it."""
-        self.paces.append(token_seconds)
         assert key[0] == "chat"
-        self.mixed.append(was_mixed)
+        self.paces.append(token_seconds)
         self.seconds.append(seconds)
-
-
-def test_an_exchange_is_mixed_if_a_line_was_there_at_any_time_meanwhile() -> None:
-    load = Load()
-    at = load.at("local")
-    follower = at.follower = Follower()
-    clean = exchange(number=1)
-    load.begun(clean)
-    load.ended(clean)
-    met = exchange(number=2)
-    load.begun(met)
-    at.line_began()
-    at.line_ended()
-    load.ended(met)
-    at.line_began()
-    found = exchange(number=3)
-    load.begun(found)
-    at.line_ended()
-    load.ended(found)
-    assert follower.mixed == [False, True, True]
 
 
 def test_only_good_answers_are_measured_from_the_decision_to_their_beginning() -> None:
     load = Load()
     follower = load.at("local").follower = Follower()
-    stream, failed = exchange(number=1), exchange(number=2)
-    for each in (stream, failed):
+    stream, whole, failed = (exchange(number=number) for number in (1, 2, 3))
+    for each in (stream, whole, failed):
         load.begun(each)
-        each.decided_at, each.first_byte_at, each.status = 2.0, 2.5, 200
-    stream.first_token_at = 3.0
+        each.decided_at, each.first_byte_at, each.status = 2.0, 4.5, 200
+        each.sent_at, each.ended_at, each.usage = 2.0, 5.0, Usage(output_tokens=11)
+    stream.is_stream, stream.first_token_at = True, 3.0
     failed.status = 500
-    stream.sent_at, stream.ended_at, stream.usage = 2.0, 4.0, Usage(output_tokens=11)
-    load.ended(stream)
-    load.ended(failed)
-    assert follower.seconds == [1.0, None]
-    assert follower.paces == [0.1, None]
+    for each in (stream, whole, failed):
+        load.ended(each)
+    assert follower.seconds == [1.0, 2.5, None]
+    assert follower.paces == [0.2, 2.5 / 11, None]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from proxy.batch_server.limit import LineEnd
+from proxy.batch_server.capacity import LineEnd
 from proxy.batch_server.line_values import LineAnswer
 from proxy.batch_server.verdicts import Again, reason, verdict
 from proxy.core.errors import (

@@ -22,17 +22,19 @@ def _read(tmp_path: Path, settings: str) -> tuple[ServedBatchApi | None, list[st
 @pytest.mark.parametrize(
     ("settings", "served"),
     [
-        ("provider: vllm", ServedBatchApi()),
+        ("provider: vllm", ServedBatchApi(give_way=True)),
         ("provider: llamacpp", ServedBatchApi()),
-        ("provider: vllm, batch_api: {}", ServedBatchApi()),
-        ("provider: vllm, batch_api: {mode: auto}", ServedBatchApi()),
+        ("provider: vllm, batch_api: {}", ServedBatchApi(give_way=True)),
+        ("provider: vllm, batch_api: {mode: auto}", ServedBatchApi(give_way=True)),
+        ("provider: vllm, batch_api: {give_way: false}", ServedBatchApi()),
+        ("provider: llamacpp, batch_api: {give_way: true}", ServedBatchApi(give_way=True)),
         ("provider: vllm, batch_api: {mode: pass}", None),
         ("provider: generic", None),
         ("provider: openai", None),
         ("batch_api: {mode: serve}", ServedBatchApi()),
         (
-            "batch_api: {mode: serve, max_in_flight: 4, priority: -3}",
-            ServedBatchApi(max_in_flight=4, priority=-3),
+            "batch_api: {mode: serve, max_in_flight: 4, may_meet: 0.25, priority: -3}",
+            ServedBatchApi(max_in_flight=4, may_meet=0.25, priority=-3),
         ),
     ],
 )
@@ -49,6 +51,9 @@ def test_the_provider_decides_unless_the_policy_does(
         ("batch_api: {mode: server}", "(did you mean serve?)"),
         ("batch_api: {max_inflight: 4}", "(did you mean max_in_flight?)"),
         ("batch_api: {max_in_flight: 0}", "at least 1 is wanted"),
+        ("batch_api: {may_meet: 0}", "at least 0.001 is wanted"),
+        ("batch_api: {may_meet: 1.5}", "at most 1 is wanted"),
+        ("batch_api: {may_meet: a few}", "a number is wanted"),
         ("provider: vllm, batch_api: {webhook: mine}", "unknown webhook mine"),
     ],
 )
