@@ -15,6 +15,9 @@ UV := uv==0.13.8
 # Named after this folder: a .venv that was copied along with its folder points elsewhere and is made anew.
 STAMP := $(VENV)/.installed-$(shell printf '%s' '$(CURDIR)' | cksum | cut -d' ' -f1)
 
+# A machine may forbid to keep byte code. Tests start hundreds of processes: each would compile Weir anew.
+export PYTHONDONTWRITEBYTECODE :=
+
 .PHONY: help setup run test real real-codex check format schema golden bench bench-lanes bench-batch soak soak-jobs savings lock clean
 
 help: ## Show this list

@@ -43,7 +43,7 @@ from proxy.policy.reload import PolicyWatcher
 from proxy.settings import Settings
 from proxy.tokens.counter import TokenCounter
 from proxy.tokens.port import Counter
-from proxy.tokens.vocabulary import load_vocabularies
+from proxy.tokens.vocabulary import Vocabularies
 from proxy.upstream.pool import Pool
 from proxy.upstream.providers.prices import load_prices
 from proxy.upstream.refusals import Refusals
@@ -102,7 +102,7 @@ class App:
         self._loop = asyncio.get_running_loop()
         self._clock = SystemClock()
         self._deadlines = Deadlines(self._loop, self._clock)
-        self._counter = counter or load_counter()
+        self._counter = counter or load_counter(policies)
         self._refusals = Refusals(self._clock)
         self._prices = load_prices(own=None if settings.prices is None else Path(settings.prices))
         self._prefixes = PrefixMemory(self._clock)
@@ -311,6 +311,8 @@ class App:
             if self._are_rejected:
                 self.metrics.add(catalogue.RELOADS, ("rejected",))
             return
+        if policies.counts_tokens:
+            await asyncio.to_thread(self._counter.prepare)
         before = self.routing
         try:
             self.service.routing = self._routing(policies, before.upstreams)
@@ -389,9 +391,9 @@ def _settle_garbage_collector() -> None:
     gc.set_threshold(20_000, 50, 50)
 
 
-def load_counter() -> TokenCounter:
-    """Load the vocabularies, which takes about half a second."""
-    vocabularies = load_vocabularies()
-    for problem in vocabularies.problems:
-        _log.warning("tokens are estimated: %s", problem)
-    return TokenCounter(vocabularies.encodings)
+def load_counter(policies: PolicySet) -> TokenCounter:
+    """Return a counter that is ready if these policies count tokens, which takes about half a second."""
+    counter = TokenCounter(Vocabularies(lambda problem: _log.warning("tokens are estimated: %s", problem)))
+    if policies.counts_tokens:
+        counter.prepare()
+    return counter

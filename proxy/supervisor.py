@@ -99,7 +99,7 @@ class Supervisor:
         self._watcher = PolicyWatcher(
             settings.policies, environment, fallback_upstream(settings), lambda findings: None, policies
         )
-        self._counter = load_counter()
+        self._counter = load_counter(policies)
         self._prices = load_prices(own=None if settings.prices is None else Path(settings.prices))
         # Counts what is cancelled here, and is shown to nobody: the workers' figures are what counts.
         own = (SystemClock(), Metrics(), self._prices)

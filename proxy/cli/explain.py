@@ -31,7 +31,7 @@ from proxy.policy.lane import LaneCapabilities
 from proxy.policy.load import read
 from proxy.settings import default_upstream
 from proxy.tokens.counter import TokenCounter
-from proxy.tokens.vocabulary import load_vocabularies
+from proxy.tokens.vocabulary import Vocabularies
 from proxy.upstream.providers.prices import load_prices
 
 _EPILOG = (
@@ -112,7 +112,7 @@ def _pipeline(options: argparse.Namespace, environment: dict[str, str]) -> Pipel
         for finding in reading.findings:
             print(finding, file=sys.stderr)
     clock = ManualClock(SystemClock().wall())
-    counter = TokenCounter(load_vocabularies().encodings)
+    counter = TokenCounter(Vocabularies())
     prices = load_prices(own=None if options.prices is None else Path(options.prices))
     keeps_credentials = bool(environment.get("WEIR_SECRET_KEY"))
     return Pipeline(

@@ -270,7 +270,7 @@ SERVED_LIMIT = Metric(
     "weir_served_limit",
     Kind.GAUGE,
     ("upstream",),
-    "Lines that may be in flight at once, whatever callers ask; 0: only for some of their requests.",
+    "Lines that may be in flight at once beside any request of callers; 0: beside some of them only.",
 )
 SERVED_INTERACTIVE = Metric(
     "weir_served_interactive_total",

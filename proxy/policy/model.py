@@ -259,3 +259,14 @@ class PolicySet:
     default_headers: HeaderLevel = HeaderLevel.FULL
     models: frozenset[str] = field(default=frozenset())
     webhooks: dict[str, Webhook] = field(default_factory=dict)
+
+    @property
+    def counts_tokens(self) -> bool:
+        """Whether requests may be counted: by steps, for a route, for a shared call or for an explanation."""
+        return any(
+            route.counts_tokens
+            or route.match.tokens is not None
+            or route.coalesce is not None
+            or "x-weir-explain" in route.allow_caller
+            for route in self.routes
+        )

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 
 import msgspec
 
@@ -18,7 +18,7 @@ from proxy.tokens.bounds import upper_bound_bytes
 from proxy.tokens.cache import CacheKey, CountCache
 from proxy.tokens.messages import measure_message
 from proxy.tokens.models import ModelProfile, profile_for
-from proxy.tokens.port import Count, EncodingName, TextEncoder
+from proxy.tokens.port import Count, Encoders, EncodingName
 from proxy.tokens.tools import measure_tools
 
 __all__ = ["Count", "TokenCounter", "decode_json", "upper_bound_bytes"]
@@ -31,19 +31,24 @@ _MAX_RENDERED_TOOLS_BYTES = 256 * 1024
 
 
 class TokenCounter:
-    """Counts with the given encoders; see `port.Counter` for the contract. Share one per process.
+    """Counts with these encoders; see `port.Counter` for the contract. Share one per process.
 
     A message costs its hash (about 1 ms per MB) when it was counted before for a model that counts alike.
     """
 
     upper_bound_bytes = staticmethod(upper_bound_bytes)
 
-    def __init__(self, encodings: Mapping[EncodingName, TextEncoder], cache_entries: int = 32_768) -> None:
-        self._encodings = encodings
+    def __init__(self, encoders: Encoders, cache_entries: int = 32_768) -> None:
+        self._encoders = encoders
         self._cache = CountCache(cache_entries)
         self._profiles: dict[str, ModelProfile] = {}
         self.fallbacks = 0
         """How many values could not be counted as they should and were estimated from their length."""
+
+    def prepare(self) -> None:
+        """Ask for every encoder."""
+        for name in EncodingName:
+            self._encoders.get(name)
 
     def count_text(self, text: str, model: str) -> Count:
         """Count plain text, without any message framing."""
@@ -104,7 +109,7 @@ class TokenCounter:
             return Count(-(-len(raw) // 4), False)
 
     def _text(self, text: str, profile: ModelProfile) -> Count:
-        encoder = self._encodings.get(profile.encoding)
+        encoder = self._encoders.get(profile.encoding)
         if encoder is None:
             self.fallbacks += 1
             return Count(byte_estimate(text), False)

@@ -22,6 +22,9 @@ class FixedCounter:
     upper_bound_bytes = staticmethod(upper_bound_bytes)
     fallbacks = 0
 
+    def prepare(self) -> None:
+        """Nothing is needed."""
+
     def count_text(self, text: str, model: str) -> Count:
         """Count plain text; `model` makes no difference."""
         return Count(len(text) // 4, False)

@@ -43,6 +43,13 @@ class TextEncoder(Protocol):
         """Turn text into token ids, reading `<|endoftext|>` and its like as plain text."""
 
 
+class Encoders(Protocol):
+    """Where a counter finds its encoders. For any thread."""
+
+    def get(self, name: EncodingName, /) -> TextEncoder | None:
+        """Return the encoder, `None` if there is none. Never raises."""
+
+
 class Counter(Protocol):
     """Counts for one model name at a time. No method raises, whatever the input; all are thread-safe.
 
@@ -50,6 +57,9 @@ class Counter(Protocol):
     """
 
     fallbacks: int
+
+    def prepare(self) -> None:
+        """Load now what counting needs, which takes up to a second; else that is done by the first count."""
 
     def upper_bound_bytes(self, raw: bytes | str) -> int:
         """Bound the tokens of a text (str) or of a body, message or tool list (JSON bytes) from above."""

@@ -2,7 +2,7 @@
 
 Owns the files under `data/` and everything that must match them: hashes, split patterns, special
 tokens. Refuses the network and tiktoken's own loader (which downloads) altogether, and refuses to
-raise: a vocabulary that is missing or damaged is left out and named in `Vocabularies.problems`.
+raise: a vocabulary that is missing or damaged is left out, and reported.
 """
 
 from __future__ import annotations
@@ -10,8 +10,9 @@ from __future__ import annotations
 import binascii
 import gzip
 import hashlib
+import threading
 import zlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib.resources import files
 from importlib.resources.abc import Traversable
@@ -29,14 +30,6 @@ class VocabularySpec:
     sha256: str
     pattern: str
     special_tokens: Mapping[str, int]
-
-
-@dataclass(frozen=True, slots=True)
-class Vocabularies:
-    """The encoders that could be built, and one sentence for each that could not."""
-
-    encodings: Mapping[EncodingName, TextEncoder]
-    problems: tuple[str, ...]
 
 
 class VocabularyError(Exception):
@@ -96,20 +89,41 @@ SPECS: tuple[VocabularySpec, ...] = (
 )
 
 
-def load_vocabularies(directory: Traversable | Path | None = None) -> Vocabularies:
-    """Build every shipped encoding; takes a few tenths of a second, so call it once, at start.
+class Vocabularies:
+    """The shipped encodings, each built when it is first asked for: that takes a few tenths of a second.
 
-    `directory` holds `<encoding>.tiktoken.gz`; by default it is this package's own data. Never raises.
+    `report` hears one sentence about each that cannot be built. `directory` holds `<encoding>.tiktoken.gz`;
+    by default it is this package's own data. For any thread.
     """
-    source = files(__package__).joinpath("data") if directory is None else directory
-    encodings: dict[EncodingName, TextEncoder] = {}
-    problems: list[str] = []
-    for spec in SPECS:
+
+    def __init__(
+        self, report: Callable[[str], None] | None = None, directory: Traversable | Path | None = None
+    ) -> None:
+        self._report = report
+        self._directory = files(__package__).joinpath("data") if directory is None else directory
+        self._built: dict[EncodingName, TextEncoder | None] = {}
+        self._building = threading.Lock()
+
+    def get(self, name: EncodingName) -> TextEncoder | None:
+        """Return the encoder, `None` if its vocabulary cannot be used. Never raises."""
         try:
-            encodings[spec.name] = _build(spec, read_ranks(spec, source))
+            return self._built[name]
+        except KeyError:
+            return self._build_once(name)
+
+    def _build_once(self, name: EncodingName) -> TextEncoder | None:
+        with self._building:
+            if name not in self._built:
+                self._built[name] = self._try_to_build(next(spec for spec in SPECS if spec.name is name))
+            return self._built[name]
+
+    def _try_to_build(self, spec: VocabularySpec) -> TextEncoder | None:
+        try:
+            return _build(spec, read_ranks(spec, self._directory))
         except VocabularyError as error:
-            problems.append(f"{error}: counts for its models are estimated from byte length")
-    return Vocabularies(MappingProxyType(encodings), tuple(problems))
+            if self._report is not None:
+                self._report(f"{error}: counts for its models are estimated from byte length")
+            return None
 
 
 def read_ranks(spec: VocabularySpec, directory: Traversable | Path) -> dict[bytes, int]:

@@ -19,7 +19,7 @@ from proxy.policy.load import load
 from proxy.settings import Settings
 from proxy.tokens.counter import TokenCounter
 from proxy.tokens.port import Counter
-from proxy.tokens.vocabulary import load_vocabularies
+from proxy.tokens.vocabulary import Vocabularies
 from tests.golden.case import GoldenCase, case_files, read_case
 from tests.support.chat import ANSWER, CHAT, CHAT_STREAM, DONE, PATH, chat_policy, delta, finish
 from tests.support.explained import (
@@ -54,7 +54,7 @@ def answer(call: Call) -> None:
 @pytest.fixture(scope="module")
 def counter() -> Counter:
     """The counter that `weir serve` and `weir explain` use."""
-    return TokenCounter(load_vocabularies().encodings)
+    return TokenCounter(Vocabularies())
 
 
 # --- shipped policies ---------------------------------------------------------------------------------------

@@ -1,6 +1,6 @@
 """`make bench-batch`: what callers feel of a batch that Weir works off beside them, and how fast it goes.
 
-    python -m tests.perf.batch [--json] [--seconds 15] [--rounds 8] [--rate 3] [--llama] [--give-way]
+    python -m tests.perf.batch [--json] [--seconds 12] [--rounds 6] [--rate 3] [--llama] [--give-way]
 
 The same callers come at the same (random) times again and again: alone, with a batch running, and alone once
 more, in short turns, so that the machine's moods hit all alike; what the two turns alone differ by is noise.
@@ -185,8 +185,8 @@ def main() -> None:
     parser.add_argument("--json", action="store_true", help="for machines")
     parser.add_argument("--llama", action="store_true", help="llama.cpp instead of the simulated provider")
     parser.add_argument("--give-way", action="store_true", help="cut lines off for callers")
-    parser.add_argument("--seconds", type=float, default=15.0, help="of one turn")
-    parser.add_argument("--rounds", type=int, default=8)
+    parser.add_argument("--seconds", type=float, default=12.0, help="of one turn")
+    parser.add_argument("--rounds", type=int, default=6)
     parser.add_argument("--rate", type=float, default=3.0, help="questions a second")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:

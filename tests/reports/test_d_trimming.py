@@ -21,7 +21,7 @@ import pytest
 from proxy.tokens.counter import TokenCounter
 from proxy.tokens.fixed import FixedCounter
 from proxy.tokens.port import Counter
-from proxy.tokens.vocabulary import load_vocabularies
+from proxy.tokens.vocabulary import Vocabularies
 from tests.support.chat import ANSWER
 from tests.support.legality import problems
 from tests.support.raw_client import RawAnswer
@@ -209,7 +209,7 @@ IDS = [
 
 @pytest.fixture(scope="module")
 def counter() -> TokenCounter:
-    return TokenCounter(load_vocabularies().encodings)
+    return TokenCounter(Vocabularies())
 
 
 # B53

@@ -13,8 +13,8 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from importlib import resources
 from typing import Any, TypeVar
@@ -129,12 +129,13 @@ class RedisClient:
                 raise StoreUnavailable(f"the {self._subject}: {_shown(error)}") from error
 
     async def _ask(self, ask: Callable[[Any], Awaitable[_T]]) -> _T:
-        try:
-            return await ask(self._client)
-        except ReadOnlyError:
-            # A former master after a failover: with fresh connections we meet the new one.
-            await self._forget_connections()
-            return await ask(self._client)
+        with _cancellation_heeded():
+            try:
+                return await ask(self._client)
+            except ReadOnlyError:
+                # A former master after a failover: with fresh connections we meet the new one.
+                await self._forget_connections()
+                return await ask(self._client)
 
     async def _forget_connections(self) -> None:
         if isinstance(self._client, Redis):
@@ -191,6 +192,20 @@ class RedisClient:
     async def _within_limit(self, awaitable: Awaitable[_T]) -> _T:
         async with asyncio.timeout(self._answer_seconds + CONNECT_SECONDS):
             return await awaitable
+
+
+@contextmanager
+def _cancellation_heeded() -> Iterator[None]:
+    """Raise `CancelledError` where the block was cancelled and ended as if it had not been.
+
+    The driver sends by `asyncio.wait_for`, which up to Python 3.11 drops a cancellation that comes in the
+    moment in which its work is done.
+    """
+    task = asyncio.current_task()
+    before = 0 if task is None else task.cancelling()
+    yield
+    if task is not None and task.cancelling() > before:
+        raise asyncio.CancelledError
 
 
 async def _messages(pubsub: Any) -> AsyncIterator[tuple[str, bytes]]:

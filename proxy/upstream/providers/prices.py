@@ -6,6 +6,7 @@ at start, because a wrong price is worse than none.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from datetime import date
 from difflib import get_close_matches
@@ -136,13 +137,19 @@ def load_prices(path: Path = SHIPPED, own: Path | None = None) -> PriceTable:
     `own` is an operator's file in the same format: its models and tiers of a provider count before those of
     `path`, and it may say `like` of a provider there.
     """
-    shipped = _read(path)
+    shipped = _shipped() if path == SHIPPED else _read(path)
     files = [(path, shipped)] if own is None else [(own, _read(own)), (path, shipped)]
     prices: dict[str, dict[str, Price]] = {}
     offers: dict[str, dict[Tier, TierOffer]] = {}
     for each, file in files:
         _add(each, file, shipped, prices, offers)
     return PriceTable(prices, offers)
+
+
+@functools.cache
+def _shipped() -> _File:
+    """Return what this package ships, which does not change while a process runs."""
+    return _read(SHIPPED)
 
 
 def _read(path: Path) -> _File:

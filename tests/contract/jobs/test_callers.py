@@ -393,6 +393,18 @@ async def test_impatient_waiters_see_how_it_stands(bench: Bench) -> None:
 
 
 @on_every_store
+async def test_a_wait_that_is_cancelled_ends_in_whichever_moment_that_is(bench: Bench) -> None:
+    job = await accepted(bench)
+    for turns in range(60):
+        wait = asyncio.ensure_future(bench.store.wait(job.id, 10.0))
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        wait.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await asyncio.wait_for(wait, 1.0)
+
+
+@on_every_store
 async def test_a_cancelled_wait_leaves_nothing_behind(bench: Bench) -> None:
     job = await accepted(bench)
     wait = asyncio.ensure_future(bench.store.wait(job.id, 10.0))

@@ -177,9 +177,9 @@ def test_it_finds_how_many_lines_a_server_runs_side_by_side() -> None:
 
 
 def beside(served: ServedBatchApi, seconds: float, **traffic: Any) -> tuple[Outcome, Outcome]:
-    """Have the same traffic alone and beside lines, three times over."""
+    """Have the same traffic alone and beside lines, twice over."""
     alone, shared = Outcome(), Outcome()
-    for seed in (1, 2, 3):
+    for seed in (1, 2):
         for told, limit in ((alone, None), (shared, Limit(served))):
             ran = SharedServer(limit, seed=seed, **traffic).run(seconds)
             told.latencies += ran.latencies
@@ -205,8 +205,8 @@ TRAFFIC = [
 def test_from_the_first_on_interactive_answers_hardly_slow_down(
     traffic: dict[str, Any], served: ServedBatchApi
 ) -> None:
-    alone, shared = beside(served, 1000, **traffic)
-    assert len(shared.latencies) == pytest.approx(len(alone.latencies), abs=9)
+    alone, shared = beside(served, 800 * traffic["gap_seconds"], **traffic)
+    assert len(shared.latencies) == pytest.approx(len(alone.latencies), abs=6)
     assert shared.p95() < 1.1 * alone.p95()
     assert len(shared.done_at) > 3
 

@@ -5,14 +5,16 @@ from __future__ import annotations
 import pytest
 
 from proxy.tokens.counter import TokenCounter
-from proxy.tokens.vocabulary import Vocabularies, load_vocabularies
+from proxy.tokens.vocabulary import Vocabularies
 
 
 @pytest.fixture(scope="session")
 def vocabularies() -> Vocabularies:
-    return load_vocabularies()
+    return Vocabularies()
 
 
 @pytest.fixture
 def counter(vocabularies: Vocabularies) -> TokenCounter:
-    return TokenCounter(vocabularies.encodings)
+    counter = TokenCounter(vocabularies)
+    counter.prepare()
+    return counter

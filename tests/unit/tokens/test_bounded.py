@@ -58,7 +58,9 @@ def _prose(words: int) -> str:
 
 @pytest.fixture(params=list(EncodingName))
 def encoder(vocabularies: Vocabularies, request: pytest.FixtureRequest) -> TextEncoder:
-    return vocabularies.encodings[request.param]
+    encoder = vocabularies.get(request.param)
+    assert encoder is not None
+    return encoder
 
 
 @pytest.mark.parametrize(

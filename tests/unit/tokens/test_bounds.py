@@ -54,7 +54,7 @@ def test_a_huge_body_has_a_useless_bound_but_a_true_one() -> None:
     model=st.sampled_from(["gpt-4o", "gpt-4", "claude-9"]),
 )
 def test_no_count_of_text_exceeds_its_bound(vocabularies: Vocabularies, text: str, model: str) -> None:
-    counter = TokenCounter(vocabularies.encodings)
+    counter = TokenCounter(vocabularies)
     assert counter.count_text(text, model).tokens <= upper_bound_bytes(text)
     raw = json.dumps({"role": "user", "content": text}).encode()
     assert counter.count_message(raw, model).tokens <= upper_bound_bytes(raw)

@@ -152,7 +152,7 @@ def test_reads_lone_surrogates_as_clients_write_them(counter: TokenCounter) -> N
 
 
 def test_a_cached_message_costs_its_hash(vocabularies: Vocabularies) -> None:
-    counter = TokenCounter(vocabularies.encodings)
+    counter = TokenCounter(vocabularies)
     raw = _message("word " * 8_000)
 
     def spent_ms() -> float:
@@ -170,3 +170,17 @@ def test_the_profile_decides_what_is_exact(counter: TokenCounter) -> None:
     assert not counter.count_message(raw, "gpt-5").exact
     assert counter.count_text("hello", "gpt-5").exact
     assert not profile_for("gpt-6").exact_text
+
+
+def test_all_vocabularies_may_be_had_beforehand() -> None:
+    asked: list[EncodingName] = []
+
+    class Noting:
+        def get(self, name: EncodingName, /) -> TextEncoder | None:
+            asked.append(name)
+            return None
+
+    counter = TokenCounter(Noting())
+    assert asked == []
+    counter.prepare()
+    assert asked == list(EncodingName)

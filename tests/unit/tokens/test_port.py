@@ -32,7 +32,7 @@ json_values = st.recursive(
 def counting(request: pytest.FixtureRequest, vocabularies: Vocabularies) -> Counter:
     match request.param:
         case "tokens":
-            return TokenCounter(vocabularies.encodings)
+            return TokenCounter(vocabularies)
         case "tokens without vocabularies":
             return TokenCounter({})
         case _:

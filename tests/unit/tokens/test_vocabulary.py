@@ -3,13 +3,14 @@ from __future__ import annotations
 import gzip
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from importlib.resources import files
 from pathlib import Path
 
 import pytest
 
 from proxy.tokens.port import EncodingName
-from proxy.tokens.vocabulary import SPECS, Vocabularies, load_vocabularies
+from proxy.tokens.vocabulary import SPECS, Vocabularies
 
 DATA = Path(str(files("proxy.tokens").joinpath("data")))
 
@@ -41,34 +42,55 @@ def refuse(event, arguments):
 
 sys.addaudithook(refuse)
 from proxy.tokens.counter import TokenCounter
-from proxy.tokens.vocabulary import load_vocabularies
+from proxy.tokens.vocabulary import Vocabularies
 
-loaded = load_vocabularies()
-counter = TokenCounter(loaded.encodings)
+problems = []
+counter = TokenCounter(Vocabularies(problems.append))
 picture = b'{"role":"user","content":[{"type":"image_url","image_url":{"url":"https://example.com/a.png"}}]}'
 counts = [counter.count_text("Hello, world!", model) for model in ("gpt-4o", "gpt-4", "gpt-6", "claude-9")]
 counter.count_message(picture, "gpt-4o")
-print(loaded.problems, [count.tokens for count in counts], "requests" in sys.modules)
+print(problems, [count.tokens for count in counts], "requests" in sys.modules)
 """
+
+
+def ids(vocabularies: Vocabularies, name: EncodingName, text: str) -> list[int]:
+    encoder = vocabularies.get(name)
+    assert encoder is not None
+    return encoder.encode_ordinary(text)
 
 
 @pytest.mark.parametrize(("text", "o200k_tokens", "cl100k_tokens"), KNOWN)
 def test_counts_what_the_published_encodings_count(
     vocabularies: Vocabularies, text: str, o200k_tokens: int, cl100k_tokens: int
 ) -> None:
-    encodings = vocabularies.encodings
-    assert len(encodings[EncodingName.O200K].encode_ordinary(text)) == o200k_tokens
-    assert len(encodings[EncodingName.CL100K].encode_ordinary(text)) == cl100k_tokens
+    assert len(ids(vocabularies, EncodingName.O200K, text)) == o200k_tokens
+    assert len(ids(vocabularies, EncodingName.CL100K, text)) == cl100k_tokens
 
 
 def test_gives_the_published_token_ids(vocabularies: Vocabularies) -> None:
-    assert vocabularies.encodings[EncodingName.CL100K].encode_ordinary("hello world") == [15339, 1917]
-    assert vocabularies.encodings[EncodingName.O200K].encode_ordinary("hello world") == [24912, 2375]
+    assert ids(vocabularies, EncodingName.CL100K, "hello world") == [15339, 1917]
+    assert ids(vocabularies, EncodingName.O200K, "hello world") == [24912, 2375]
 
 
-def test_loads_everything_that_ships(vocabularies: Vocabularies) -> None:
-    assert set(vocabularies.encodings) == set(EncodingName) == {spec.name for spec in SPECS}
-    assert vocabularies.problems == ()
+def test_everything_that_ships_can_be_used() -> None:
+    problems: list[str] = []
+    vocabularies = Vocabularies(problems.append)
+    assert set(EncodingName) == {spec.name for spec in SPECS}
+    assert all(vocabularies.get(name) is not None for name in EncodingName)
+    assert problems == []
+
+
+def test_each_is_built_when_it_is_asked_for_and_once(tmp_path: Path) -> None:
+    _copy_data(tmp_path)
+    vocabularies = Vocabularies(directory=tmp_path)
+    (tmp_path / "o200k_base.tiktoken.gz").unlink()
+    with ThreadPoolExecutor(4) as threads:
+        built = list(threads.map(vocabularies.get, [EncodingName.CL100K] * 8))
+    assert built[0] is not None
+    assert all(one is built[0] for one in built)
+    (tmp_path / "cl100k_base.tiktoken.gz").unlink()
+    assert vocabularies.get(EncodingName.CL100K) is built[0]
+    assert vocabularies.get(EncodingName.O200K) is None
 
 
 def test_never_touches_the_network() -> None:
@@ -80,7 +102,7 @@ def test_never_touches_the_network() -> None:
         env={"PYTHONPATH": str(DATA.parents[2])},
     )
     assert run.returncode == 0, run.stderr
-    assert run.stdout == "() [4, 4, 4, 6] False\n"
+    assert run.stdout == "[] [4, 4, 4, 6] False\n"
 
 
 def _copy_data(folder: Path) -> None:
@@ -106,8 +128,10 @@ def test_leaves_out_a_damaged_vocabulary_and_says_so(tmp_path: Path, damage: obj
     assert callable(damage)
     _copy_data(tmp_path)
     damage(tmp_path / "o200k_base.tiktoken.gz")
-    loaded = load_vocabularies(tmp_path)
-    assert set(loaded.encodings) == {EncodingName.CL100K}
-    (problem,) = loaded.problems
+    problems: list[str] = []
+    vocabularies = Vocabularies(problems.append, tmp_path)
+    assert vocabularies.get(EncodingName.CL100K) is not None
+    assert [vocabularies.get(EncodingName.O200K) for _ in range(2)] == [None, None]
+    (problem,) = problems
     assert problem.startswith("vocabulary o200k_base ")
     assert problem.endswith("estimated from byte length")
