@@ -7,6 +7,8 @@ SHELL := /bin/bash
 
 VENV := .venv
 BIN := $(VENV)/bin
+# Tests wait for sockets and timers now and then: one worker more than cores.
+TEST_WORKERS := $(shell echo $$(( $$(nproc 2>/dev/null || echo 2) + 1 )))
 # Arguments for the command that a target runs: make run ARGS='--workers 2', make test ARGS='-k trims'.
 ARGS ?=
 # The interpreter that .venv is made from; tried in this order unless PYTHON=... is given.
@@ -38,14 +40,14 @@ run: setup ## Serve: upstream from WEIR_UPSTREAM or OPENAI_API_KEY, else the sim
 	@exec $(BIN)/weir serve --demo --policies policies $(ARGS)
 
 test: setup ## Run the tests, in parallel
-	@$(BIN)/python -m pytest -n auto $(ARGS)
+	@$(BIN)/python -m pytest -n $(TEST_WORKERS) $(ARGS)
 
 # Bounded: what other people's programs do is not in our hands.
 REAL_PYTEST := timeout --kill-after=10 900 scripts/offline $(BIN)/python -m pytest -o timeout=120
 
 real: setup ## Other people's clients and servers (installs them under .cache/real), see docs/clients.md
 	@$(BIN)/python -m tests.real.install
-	@$(REAL_PYTEST) -n auto --dist loadgroup --ignore tests/real/codex tests/real $(ARGS)
+	@$(REAL_PYTEST) -n $(TEST_WORKERS) --dist loadgroup --ignore tests/real/codex tests/real $(ARGS)
 
 real-codex: setup ## A coding agent's command line, too (400 MB)
 	@$(BIN)/python -m tests.real.install --codex
