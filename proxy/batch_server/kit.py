@@ -14,6 +14,7 @@ from typing import ParamSpec, Protocol, TypeVar
 
 from proxy.batch_server.gate import Gates
 from proxy.batch_server.line_values import Elsewhere, LineAnswer, Sender
+from proxy.batch_server.lines import InputLine
 from proxy.batch_server.model import ServedBatch
 from proxy.batch_server.store import BatchStore
 from proxy.core.clock import Clock
@@ -57,7 +58,9 @@ class ExecutorSettings:
 class Caller(Protocol):
     """Whoever sends lines: `line_call.LineCaller`."""
 
-    async def call(self, sender: Sender, body: bytes, model: str, expected: str) -> LineAnswer | Elsewhere:
+    async def call(
+        self, sender: Sender, line: InputLine, body: bytes, expected: str
+    ) -> LineAnswer | Elsewhere:
         """Send a line and return its answer; `Elsewhere` unless it goes to the upstream `expected`."""
         ...
 

@@ -15,6 +15,7 @@ import msgspec
 
 from proxy.batch_server.line_reply import MAX_ANSWER_BYTES, Reply
 from proxy.batch_server.line_values import Elsewhere, LineAnswer, Sender
+from proxy.batch_server.lines import InputLine
 from proxy.core.clock import Clock
 from proxy.core.decision import Lane, LaneDecision, Urgency, UrgencyDecision
 from proxy.core.document import Document, DocumentError, TooManyParts
@@ -82,11 +83,14 @@ class LineCaller:
         self._refusals = refusals
         self._threads = threads
 
-    async def call(self, sender: Sender, body: bytes, model: str, expected: str) -> LineAnswer | Elsewhere:
+    async def call(
+        self, sender: Sender, line: InputLine, body: bytes, expected: str
+    ) -> LineAnswer | Elsewhere:
         """Send a line and return its answer; `Elsewhere` unless it goes to the upstream `expected`."""
         carriage = self._carriage
         exchange = Exchange(carriage.next_request_id(), carriage.clock.monotonic())
         exchange.method, exchange.path = "POST", sender.endpoint
+        exchange.batch_line = (sender.batch_id, line.number + 1)
         exchange.request_bytes = len(body)
         exchange.read_at = exchange.started_at
         head = _head(sender, len(body))
@@ -94,7 +98,7 @@ class LineCaller:
         exchange.policy_version = routing.pipeline.policies.version
         decided: Decision | ProxyError
         try:
-            decided = await self._decide(routing, head, sender.endpoint, body, model)
+            decided = await self._decide(routing, head, sender.endpoint, body, line.model)
         except ProxyError as refusal:
             decided = refusal
         if isinstance(decided, Decision) and decided.upstream.name != expected:

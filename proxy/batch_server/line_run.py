@@ -211,7 +211,7 @@ class LineRuns:
         try:
             body = await self._source.body(opened.line)
             opened.is_sent = True
-            answer = await self._call(body, opened.line.model, expected, turn)
+            answer = await self._call(body, opened.line, expected, turn)
             if isinstance(answer, LineAnswer):
                 end = verdict(answer)[1]
                 if end is LineEnd.ANSWERED:
@@ -227,10 +227,10 @@ class LineRuns:
                 turn.leave(end)
 
     async def _call(
-        self, body: bytes, model: str, expected: str, turn: Turn
+        self, body: bytes, line: InputLine, expected: str, turn: Turn
     ) -> LineAnswer | Elsewhere | None:
-        loop = asyncio.get_running_loop()
-        call = loop.create_task(self._kit.caller.call(self._sender, body, model, expected), name="line")
+        calling = self._kit.caller.call(self._sender, line, body, expected)
+        call = asyncio.get_running_loop().create_task(calling, name="line")
         turn.give_way = partial(call.cancel, GAVE_WAY)
         try:
             return await call

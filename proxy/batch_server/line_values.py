@@ -13,6 +13,7 @@ from proxy.core.usage import Usage
 class Sender:
     """What all lines of a batch have in common: where they go and in whose name. `headers` are secret."""
 
+    batch_id: str
     endpoint: str
     headers: HeaderFields = field(repr=False)
     owner: str

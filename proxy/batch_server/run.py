@@ -120,7 +120,9 @@ class BatchRun:
             began_at = kit.monotonic()
             checked = await source.check(batch.endpoint, self._may_check)
             self._check_seconds = kit.monotonic() - began_at
-            sender = Sender(batch.endpoint, batch.headers + open_caller(kit.vault, batch), batch.owner)
+            sender = Sender(
+                batch.id, batch.endpoint, batch.headers + open_caller(kit.vault, batch), batch.owner
+            )
         except (InputGone, SealError) as problem:
             if isinstance(problem, SealError) and self._ending not in _ENDED_AS:
                 raise

@@ -13,6 +13,7 @@ class Exchange:
     """What headers, access log, metrics and traces are made from."""
 
     __slots__ = (
+        "batch_line",
         "connect_seconds",
         "decided_at",
         "deferred",
@@ -98,6 +99,8 @@ class Exchange:
         self.finish_reason = ""
         self.was_empty = False
         self.response_bytes = 0
+        # batch_server.line_call: the batch, and the number of its line from 1
+        self.batch_line: tuple[str, int] | None = None
 
     @property
     def steps_seconds(self) -> float:

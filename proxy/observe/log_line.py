@@ -35,6 +35,8 @@ class LogRecord(msgspec.Struct, kw_only=True, gc=False):
     job: str | None
     tier: str | None
     cost_usd: float | None
+    batch: str | None
+    batch_line: int | None
     steps: list[str]
     model: str | None
     stream: bool
@@ -67,6 +69,7 @@ def log_record(exchange: Exchange, wall_seconds: float) -> LogRecord:
     urgency, lane = exchange.urgency, exchange.lane
     ttft_seconds, tpot_seconds = exchange.ttft_seconds, exchange.tpot_seconds
     first_byte_seconds, pooled, deferred = exchange.first_byte_seconds, exchange.pooled, exchange.deferred
+    batch_line = exchange.batch_line
     return LogRecord(
         time=_time(wall_seconds),
         request_id=exchange.request_id,
@@ -83,6 +86,8 @@ def log_record(exchange: Exchange, wall_seconds: float) -> LogRecord:
         job=deferred.job_id if deferred is not None else None,
         tier=(deferred.tier or None) if deferred is not None else None,
         cost_usd=deferred.cost_usd if deferred is not None else None,
+        batch=batch_line[0] if batch_line is not None else None,
+        batch_line=batch_line[1] if batch_line is not None else None,
         steps=[_step(step) for step in exchange.steps] if exchange.steps else [],
         model=exchange.model[:_MAX_TEXT_CHARS] or None,
         stream=exchange.is_stream,

@@ -83,7 +83,8 @@ def test_a_line_is_sent_as_its_caller_wrote_it(tmp_path: Path) -> None:
         caller = BatchCaller(proxy, ("x-team", "night"))
         file_id = caller.upload(line)
         asked = {"input_file_id": file_id, "endpoint": CHAT, "completion_window": "24h"}
-        caller.ended(caller.json("POST", "/v1/batches", asked)["id"])
+        batch_id = caller.json("POST", "/v1/batches", asked)["id"]
+        caller.ended(batch_id)
         record = next(each for each in proxy.log(4) if each["path"] == CHAT)
     assert [call.body for call in upstream.calls] == [raw]
     assert upstream.calls[0].target == CHAT.encode()
@@ -91,6 +92,7 @@ def test_a_line_is_sent_as_its_caller_wrote_it(tmp_path: Path) -> None:
     assert upstream.calls[0].header("accept-encoding") == b"identity"
     assert upstream.calls[0].header("content-type") == b"application/json"
     assert (record["status"], record["upstream"], record["urgency"]) == (200, "local", "deferrable")
+    assert (record["batch"], record["batch_line"]) == (batch_id, 1)
     assert record["tokens_in"] == 7
 
 

@@ -19,6 +19,7 @@ from proxy.batch_server.executor import Executor
 from proxy.batch_server.gate import Gates
 from proxy.batch_server.kit import ExecutorSettings, Kit
 from proxy.batch_server.line_values import Elsewhere, LineAnswer, Sender
+from proxy.batch_server.lines import InputLine
 from proxy.batch_server.load import Load
 from proxy.batch_server.model import BatchStatus, FilePurpose, ServedBatch, StoredFile
 from proxy.batch_server.sqlite_store import SqliteBatchStore
@@ -53,7 +54,9 @@ class Upstreams:
     how: Answering = at_once
     asked: list[str] = field(default_factory=list)
 
-    async def call(self, sender: Sender, body: bytes, model: str, expected: str) -> LineAnswer | Elsewhere:
+    async def call(
+        self, sender: Sender, line: InputLine, body: bytes, expected: str
+    ) -> LineAnswer | Elsewhere:
         """Answer with what was said."""
         text = json.loads(body)["messages"][-1]["content"]
         self.asked.append(text)
