@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import socket
 import subprocess
 import sys
 import threading
+import time
 import urllib.request
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -142,6 +144,58 @@ def aimock(home: Path, fixtures: Path) -> Iterator[Server]:
 
 class ProgramError(AssertionError):
     """A client's program failed; the text is what it printed."""
+
+
+@contextmanager
+def python_program(
+    environment: str, program: str, server: str, home: Path
+) -> Iterator[Callable[[Mapping[str, str]], str]]:
+    """Start a program of `clients/` in one of the Python environments (clients/again.py).
+
+    Yields what runs it with environment variables, which stay set, and returns what it printed.
+    """
+    command = [python_of(environment), HERE / "clients" / "again.py", program, server]
+    said = home / f"said-{time.monotonic_ns()}.log"
+    with said.open("w+", encoding="utf-8") as errors:
+        process = subprocess.Popen(
+            [str(part) for part in command],
+            cwd=home,
+            env=clean_environment(home),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            text=True,
+        )
+        assert process.stdin is not None
+        assert process.stdout is not None
+        given, printed = process.stdin, process.stdout
+
+        def run(variables: Mapping[str, str]) -> str:
+            too_long = threading.Timer(PROGRAM_SECONDS, process.kill)
+            too_long.start()
+            given.write(json.dumps(dict(variables)) + "\n")
+            given.flush()
+            lines: list[str] = []
+            try:
+                for line in printed:
+                    if line == "again\n":
+                        return "".join(lines)
+                    lines.append(line)
+            finally:
+                too_long.cancel()
+            text = said.read_text(encoding="utf-8")
+            raise ProgramError(f"{command} {dict(variables)}\n{''.join(lines)[-2000:]}\n{text[-6000:]}")
+
+        try:
+            yield run
+        finally:
+            given.close()
+            printed.close()
+            try:
+                process.wait(STOP_SECONDS)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait(STOP_SECONDS)
 
 
 def run_python(

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.real.processes import run_node, run_python
+from tests.real.processes import python_program, run_node
 
 KEY = "sk-test-of-a-client"
 BOTH = ("simulator", "llama.cpp")
@@ -33,19 +34,25 @@ class Client:
     servers: tuple[str, ...] = BOTH
     variables: tuple[tuple[str, str], ...] = ()
 
-    def run(self, server: str, origin: str, home: Path) -> dict[str, Any]:
-        """Run the program for a kind of server against `origin`; return what the client showed."""
-        variables: Mapping[str, str] = {
-            self.variable: origin + self.path,
-            self.key_variable: KEY,
-            **dict(self.variables),
-        }
+    @contextmanager
+    def started(self, server: str, home: Path) -> Iterator[Callable[[str], dict[str, Any]]]:
+        """Start the program for a kind of server; yields what runs it against an origin.
+
+        That returns what the client showed.
+        """
         if self.environment == "node":
-            printed = run_node(self.program, [server], home, variables)
-        else:
-            printed = run_python(self.environment, self.program, [server], home, variables)
-        seen: dict[str, Any] = json.loads(printed.rstrip().rpartition("\n")[2])
-        return seen
+            yield lambda origin: _shown(run_node(self.program, [server], home, self._variables(origin)))
+            return
+        with python_program(self.environment, self.program, server, home) as run:
+            yield lambda origin: _shown(run(self._variables(origin)))
+
+    def _variables(self, origin: str) -> dict[str, str]:
+        return {self.variable: origin + self.path, self.key_variable: KEY, **dict(self.variables)}
+
+
+def _shown(printed: str) -> dict[str, Any]:
+    seen: dict[str, Any] = json.loads(printed.rstrip().rpartition("\n")[2])
+    return seen
 
 
 CLIENTS = (

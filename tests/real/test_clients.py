@@ -18,17 +18,19 @@ def _named(clients: list[Client]) -> list[object]:
 
 @pytest.mark.parametrize("client", _named([one for one in CLIENTS if "simulator" in one.servers]))
 def test_sees_the_same_of_the_simulated_provider(client: Client, simulated: Setup, home: Path) -> None:
-    def seen_at(origin: str) -> Any:
-        # Its ids count what has come before, and a prompt that holds one makes another answer.
-        simulated.server.ask("POST", "/sim/reset")
-        simulated.recorder.take()
-        return client.run("simulator", origin, home)
+    with client.started("simulator", home) as run:
 
-    direct = seen_at(simulated.recorder.url)
-    sent_directly = simulated.recorder.take()
-    shipped = seen_at(origin_of(simulated.shipped))
-    sent_by_weir = simulated.recorder.take()
-    everything = seen_at(origin_of(simulated.everything))
+        def seen_at(origin: str) -> Any:
+            # Its ids count what has come before, and a prompt that holds one makes another answer.
+            simulated.server.ask("POST", "/sim/reset")
+            simulated.recorder.take()
+            return run(origin)
+
+        direct = seen_at(simulated.recorder.url)
+        sent_directly = simulated.recorder.take()
+        shipped = seen_at(origin_of(simulated.shipped))
+        sent_by_weir = simulated.recorder.take()
+        everything = seen_at(origin_of(simulated.everything))
 
     assert direct, "the client was asked nothing"
     assert as_sent(sent_by_weir) == as_sent(sent_directly)
@@ -38,8 +40,9 @@ def test_sees_the_same_of_the_simulated_provider(client: Client, simulated: Setu
 
 @pytest.mark.parametrize("client", _named([one for one in CLIENTS if "llama.cpp" in one.servers]))
 def test_sees_the_same_of_llama(client: Client, llama_chat: Setup, home: Path) -> None:
-    direct = client.run("llama.cpp", llama_chat.server.url, home)
-    through = client.run("llama.cpp", origin_of(llama_chat.everything), home)
+    with client.started("llama.cpp", home) as run:
+        direct = run(llama_chat.server.url)
+        through = run(origin_of(llama_chat.everything))
     assert list(differences(settled(direct), settled(through))) == []
 
 

@@ -66,11 +66,9 @@ class RunningWeir:
         """Return the access log, waiting until it has at least `count` records."""
         deadline = time.monotonic() + timeout_seconds
         while True:
-            lines = (
-                [json.loads(line) for line in self._log.read_text().split("\n") if line]
-                if self._log.exists()
-                else []
-            )
+            # What follows the last end of a line is half a record, on its way.
+            whole = self._log.read_text().rpartition("\n")[0] if self._log.exists() else ""
+            lines = [json.loads(line) for line in whole.split("\n") if line]
             if len(lines) >= count:
                 return lines
             assert time.monotonic() < deadline, f"only {len(lines)} of {count} records: {lines}"
