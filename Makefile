@@ -7,8 +7,8 @@ SHELL := /bin/bash
 
 VENV := .venv
 BIN := $(VENV)/bin
-# Tests wait for sockets and timers now and then: one worker more than cores.
-TEST_WORKERS := $(shell echo $$(( $$(nproc 2>/dev/null || echo 2) + 1 )))
+# Tests wait for sockets and timers for a third of their time: two workers more than cores.
+TEST_WORKERS := $(shell echo $$(( $$(nproc 2>/dev/null || echo 2) + 2 )))
 # Arguments for the command that a target runs: make run ARGS='--workers 2', make test ARGS='-k trims'.
 ARGS ?=
 # The interpreter that .venv is made from; tried in this order unless PYTHON=... is given.

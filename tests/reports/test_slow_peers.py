@@ -149,6 +149,7 @@ def test_a_dead_caller_is_dropped_after_the_upstreams_end_too(tmp_path: Path, ke
 def test_a_caller_that_catches_up_after_the_end_may_ask_again_but_not_idle_forever(tmp_path: Path) -> None:
     box: list[RunningWeir] = []
     counts: list[int] = []
+    is_sent = threading.Event()
     rest = EVENT * 25 + finish() + DONE
 
     def script(call: Call) -> None:
@@ -159,12 +160,13 @@ def test_a_caller_that_catches_up_after_the_end_may_ask_again_but_not_idle_forev
         counts.append(fill(call, box[0], lambda held_bytes: held_bytes == 0))
         # In one write, so that the end comes in the read that makes the caller slow.
         call.send(b"%x\r\n%b\r\n0\r\n\r\n" % (len(rest), rest))
+        is_sent.set()
 
     with served(tmp_path, script, chat_policy(), keep_alive_seconds=STALL_SECONDS) as (proxy, _):
         box.append(proxy)
         client = proxy.client(5.0)
         client.send_request("POST", PATH, CHAT_STREAM)
-        time.sleep(0.3)
+        assert is_sent.wait(5.0)
         assert client.read_answer("POST").body == EVENT * counts[0] + rest
         assert client.request("POST", PATH, CHAT).body == ANSWER
         assert client.is_closed_within(1.2), "an idle connection stays open forever"
@@ -174,18 +176,20 @@ def test_a_caller_that_catches_up_after_the_end_may_ask_again_but_not_idle_forev
 def test_a_caller_that_caught_up_is_not_kept_when_it_asks_no_more(tmp_path: Path) -> None:
     box: list[RunningWeir] = []
     counts: list[int] = []
+    is_sent = threading.Event()
     rest = EVENT * 25 + finish() + DONE
 
     def script(call: Call) -> None:
         call.stream_head()
         counts.append(fill(call, box[0], lambda held_bytes: held_bytes == 0))
         call.send(b"%x\r\n%b\r\n0\r\n\r\n" % (len(rest), rest))
+        is_sent.set()
 
     with served(tmp_path, script, chat_policy(), keep_alive_seconds=STALL_SECONDS) as (proxy, _):
         box.append(proxy)
         client = proxy.client(5.0)
         client.send_request("POST", PATH, CHAT_STREAM)
-        time.sleep(0.3)
+        assert is_sent.wait(5.0)
         assert client.read_answer("POST").is_whole
         assert client.is_closed_within(1.2), "an idle connection stays open forever"
 
