@@ -9,8 +9,8 @@ from some requests is advanced at once.
 from __future__ import annotations
 
 _MOST_SAVED = 1.0
-_MOST_DEBT = 30.0
-"""After lines of many minutes that many requests met. What is beyond that is forgotten."""
+_MOST_DEBT = 3.0
+"""Lines that were begun in silence may be met by many requests at once: rarely, so that this is forgotten."""
 
 
 class Budget:
