@@ -61,7 +61,9 @@ class Turn:
         retry_after_seconds: float | None = None,
     ) -> None:
         """Give the turn back and say how the line fared."""
-        if not self.has_given_way:
+        if self.has_given_way:
+            self._gate.came_back()
+        else:
             self._gate.left(self, self._begun_at, end, output_tokens, retry_after_seconds)
 
 
@@ -89,6 +91,7 @@ class Gate:
         self._protected: deque[asyncio.Future[Turn]] = deque()
         # In the order in which they began.
         self._turns: dict[Turn, None] = {}
+        self._coming_back = 0
         self._timer: asyncio.TimerHandle | None = None
         load.follower = self
 
@@ -150,6 +153,11 @@ class Gate:
         self._limit.line_ended(now, now - begun_at, end, output_tokens, retry_after_seconds)
         self._look()
 
+    def came_back(self) -> None:
+        """A line that was cut off has stopped; it queues again at once, before others, if it does at all."""
+        self._coming_back -= 1
+        self._loop.call_soon(self._look)
+
     def interactive_begun(self, lines: int) -> Encounter:
         """See `Follower`. Lines that are in the way are cut off before the request is sent."""
         now = self._clock.monotonic()
@@ -180,6 +188,7 @@ class Gate:
     def _cut_off(self, turn: Turn) -> None:
         if turn.give_way is not None:
             turn.has_given_way = True
+            self._coming_back += 1
             del self._turns[turn]
             self._load.lines_in_flight -= 1
             turn.give_way()
@@ -189,6 +198,8 @@ class Gate:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+        if self._coming_back:
+            return
         waits = [
             wait for is_protected in (True, False) if (wait := self._start_those(is_protected)) is not None
         ]

@@ -168,6 +168,40 @@ async def test_a_line_is_cut_off_for_a_callers_request() -> None:
 
 
 @played
+async def test_nobody_takes_the_place_of_a_line_that_was_cut_off_before_it_is_back() -> None:
+    many, load = gates(give_way=True)
+    gate = many.at("local")
+    came_and_went(load)
+    turn = await gate.turn("a")
+    turn.give_way = lambda: None
+    (other,) = await waiting(gate, "a")
+    for number in (1, 2):
+        came_and_went(load, number)
+    assert turn.has_given_way
+    await asyncio.sleep(0.01)
+    assert not other.done()
+    turn.leave()
+    again = await gate.turn("a", is_again=True)
+    assert not other.done()
+    again.leave(LineEnd.ANSWERED)
+    (await other).leave(LineEnd.ANSWERED)
+
+
+@played
+async def test_a_line_that_was_cut_off_and_does_not_come_back_holds_up_nobody() -> None:
+    many, load = gates(give_way=True)
+    gate = many.at("local")
+    came_and_went(load)
+    turn = await gate.turn("a")
+    turn.give_way = lambda: None
+    (other,) = await waiting(gate, "b")
+    for number in (1, 2):
+        came_and_went(load, number)
+    turn.leave()
+    (await asyncio.wait_for(other, 2)).leave(LineEnd.ANSWERED)
+
+
+@played
 async def test_a_protected_line_is_not() -> None:
     many, load = gates(give_way=True)
     gate = many.at("local")
