@@ -20,7 +20,7 @@ STAMP := $(VENV)/.installed-$(shell printf '%s' '$(CURDIR)' | cksum | cut -d' ' 
 # A machine may forbid to keep byte code. Tests start hundreds of processes: each would compile Weir anew.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help setup run test real real-codex check format schema golden bench bench-lanes bench-batch soak soak-jobs savings lock clean
+.PHONY: help setup run test real real-setup real-codex check format schema golden bench bench-lanes bench-batch soak soak-jobs savings lock clean
 
 help: ## Show this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -39,14 +39,17 @@ $(STAMP): requirements/dev.lock pyproject.toml scripts/make_venv
 run: setup ## Serve: upstream from WEIR_UPSTREAM or OPENAI_API_KEY, else the simulated provider
 	@exec $(BIN)/weir serve --demo --policies policies $(ARGS)
 
+# Each worker begins in another place: tests that wait for sockets run beside tests that compute.
 test: setup ## Run the tests, in parallel
-	@$(BIN)/python -m pytest -n $(TEST_WORKERS) $(ARGS)
+	@$(BIN)/python -m pytest -n $(TEST_WORKERS) --dist worksteal $(ARGS)
 
 # Bounded: what other people's programs do is not in our hands.
 REAL_PYTEST := timeout --kill-after=10 900 scripts/offline $(BIN)/python -m pytest -o timeout=120
 
-real: setup ## Other people's clients and servers (installs them under .cache/real), see docs/clients.md
+real-setup: setup ## Put other people's clients and servers into .cache/real
 	@$(BIN)/python -m tests.real.install
+
+real: real-setup ## Run other people's clients and servers with Weir, see docs/clients.md
 	@$(REAL_PYTEST) -n $(TEST_WORKERS) --dist loadgroup --ignore tests/real/codex tests/real $(ARGS)
 
 real-codex: setup ## A coding agent's command line, too (400 MB)

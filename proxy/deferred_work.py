@@ -158,7 +158,9 @@ class DeferredWork:
         self._salt: bytes | None = None
         self._named = named
         self.batch_work: BatchWork | None = None
-        self.served = BatchServer(kept.setting, clock, kept.vault, lambda: self._salt, policies)
+        self.served = BatchServer(
+            kept.setting, clock, kept.vault, lambda: self._salt, policies, settings.uploads_at_once
+        )
         self._is_open = False
         self._census: Census | None = None
         self._tasks: list[asyncio.Task[None]] = []

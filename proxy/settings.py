@@ -37,6 +37,7 @@ class Settings:
     body_seconds: float = 60.0
     keep_alive_seconds: float = 75.0
     write_stall_seconds: float = 30.0
+    uploads_at_once: int = 32
     store: str | None = field(default=None, repr=False)
     job_retention_seconds: float = 86_400.0
     prices: str | None = None

@@ -71,13 +71,14 @@ class BatchApi:
         salt: Callable[[], bytes | None],
         vault: Vault | None,
         policies: Callable[[], PolicySet],
+        uploads_at_once: int,
         wake: Callable[[], None] = lambda: None,
     ) -> None:
         self.tasks = OpenTasks()
         self._loop = loop
         self._salt = salt
         self._policies = policies
-        self._files = Files(store, clock)
+        self._files = Files(store, clock, uploads_at_once)
         self._batches = Batches(store, clock, self._files, vault, wake)
 
     def carry(self, outgoing: Outgoing, exchange: Exchange, reply: ResponseHandler) -> Call:

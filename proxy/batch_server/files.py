@@ -29,6 +29,7 @@ from proxy.core.errors import (
     FILE_NOT_FOUND,
     INVALID_VALUE,
     REQUEST_TIMEOUT,
+    TOO_MANY_UPLOADS,
     UNSUPPORTED_ENCODING,
     ProxyError,
 )
@@ -42,6 +43,8 @@ _FEW = 500
 
 _SHOWN_ID_CHARACTERS = 80
 
+_RETRY_UPLOAD_SECONDS = 5
+
 
 @dataclass(frozen=True, slots=True)
 class Caller:
@@ -52,14 +55,28 @@ class Caller:
 
 
 class Files:
-    """Answers about files. Raises ProxyError, and what the store raises."""
+    """Answers about files. Raises ProxyError, and what the store raises.
 
-    def __init__(self, store: BatchStore, clock: Clock) -> None:
+    At most `uploads_at_once` are taken at a time: each holds what its store has not kept yet.
+    """
+
+    def __init__(self, store: BatchStore, clock: Clock, uploads_at_once: int) -> None:
         self._store = store
         self._clock = clock
+        self._free_uploads = uploads_at_once
 
     async def upload(self, caller: Caller, head: RequestHead, body: IncomingBody) -> Answer:
-        """Keep a file as it comes."""
+        """Keep a file as it comes. One too many is refused before it is read."""
+        if not self._free_uploads:
+            message = "As many files are being uploaded as this process takes at once."
+            raise ProxyError(TOO_MANY_UPLOADS, message, retry_after_seconds=_RETRY_UPLOAD_SECONDS)
+        self._free_uploads -= 1
+        try:
+            return await self._take(caller, head, body)
+        finally:
+            self._free_uploads += 1
+
+    async def _take(self, caller: Caller, head: RequestHead, body: IncomingBody) -> Answer:
         if head.fields.get(b"content-encoding", b"identity").lower() != b"identity":
             raise ProxyError(UNSUPPORTED_ENCODING, "Files are uploaded uncompressed.")
         now = self._clock.wall()

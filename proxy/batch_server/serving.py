@@ -52,6 +52,7 @@ class BatchServer:
         vault: Vault | None,
         salt: Callable[[], bytes | None],
         policies: Callable[[], PolicySet],
+        uploads_at_once: int,
     ) -> None:
         self.store: BatchStore = make_batch_store(setting, clock, vault)
         self.is_open = False
@@ -59,12 +60,14 @@ class BatchServer:
         self._vault = vault
         self._salt = salt
         self._policies = policies
+        self._uploads_at_once = uploads_at_once
         self._api: BatchApi | None = None
         self._is_known_away = False
 
     def lane(self, loop: asyncio.AbstractEventLoop, wake: Callable[[], None] = lambda: None) -> BatchApi:
         """Make the lane of callers; `wake` is called when a batch has become due."""
-        api = BatchApi(loop, self._clock, self.store, self._open_salt, self._vault, self._policies, wake)
+        kept = (self._clock, self.store, self._open_salt, self._vault, self._policies)
+        api = BatchApi(loop, *kept, self._uploads_at_once, wake)
         self._api = api
         return api
 

@@ -48,6 +48,13 @@ def worker_count(text: str) -> int:
     return int(text)
 
 
+def upload_count(text: str) -> int:
+    """Read a number of uploads."""
+    if not text.isdecimal() or not 1 <= int(text) <= 10_000:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of uploads from 1 to 10000")
+    return int(text)
+
+
 def listen_address(text: str) -> str:
     """Check an address to listen on."""
     try:

@@ -22,6 +22,7 @@ from proxy.cli.arguments import (
     listen_address,
     log_format,
     size,
+    upload_count,
     usage_error,
     worker_count,
 )
@@ -29,8 +30,6 @@ from proxy.policy.builtin import PLACEHOLDER
 from proxy.policy.findings import PolicyErrors
 from proxy.policy.load import load
 from proxy.settings import Settings, default_upstream
-from proxy.sim.scenario import Scenario
-from proxy.sim.server import serve as simulate_provider
 from proxy.supervisor import Supervisor
 
 _NO_UPSTREAM = (
@@ -95,6 +94,7 @@ def add_to(commands: Subcommands) -> None:
     duration_option("--body-timeout", "body_seconds", "between two reads of a body (default 60s)")
     duration_option("--keep-alive", "keep_alive_seconds", "between two requests (default 75s)")
     duration_option("--write-stall", "write_stall_seconds", "for a caller that reads nothing (default 30s)")
+    option("--uploads-at-once", "to the own batch API (default 32)", type=upload_count, metavar="N")
     parser.set_defaults(run=run)
 
 
@@ -165,6 +165,10 @@ def _lacks_upstream(settings: Settings, environment: dict[str, str]) -> bool:
 
 
 async def _start_simulator() -> tuple[asyncio.Task[None], str]:
+    # Few want it, and everybody's start would wait for it.
+    from proxy.sim.scenario import Scenario
+    from proxy.sim.server import serve as simulate_provider
+
     loop = asyncio.get_running_loop()
     url: asyncio.Future[str] = loop.create_future()
     simulator = loop.create_task(

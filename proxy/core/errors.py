@@ -60,6 +60,7 @@ REQUEST_TIMEOUT = _caller("request_timeout", 408)
 BODY_TOO_LARGE = _caller("body_too_large", 413)
 UNSUPPORTED_ENCODING = _caller("unsupported_content_encoding", 415)
 TOO_MANY_REQUESTS = ErrorCode("too_many_concurrent_requests", 429, "rate_limit_error", Source.INTERNAL)
+TOO_MANY_UPLOADS = ErrorCode("too_many_uploads", 429, "rate_limit_error", Source.INTERNAL)
 HEADERS_TOO_LARGE = _caller("headers_too_large", 431)
 METHOD_NOT_SUPPORTED = _caller("method_not_supported", 501)
 INTERNAL = ErrorCode("internal_error", 500, "server_error", Source.INTERNAL)
@@ -107,6 +108,7 @@ CODES: tuple[ErrorCode, ...] = (
     BODY_TOO_LARGE,
     UNSUPPORTED_ENCODING,
     TOO_MANY_REQUESTS,
+    TOO_MANY_UPLOADS,
     HEADERS_TOO_LARGE,
     METHOD_NOT_SUPPORTED,
     INTERNAL,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gzip
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -223,6 +223,41 @@ def test_refuses_a_wrong_purpose_without_waiting_for_the_file(proxy: RunningWeir
     with proxy.client() as client:
         client.send(_head(alice, f"Content-Length: {100 * MIB}") + beginning)
         assert refusal(_refused_early(client, b"x" * 65536)) == (400, "invalid_value", "purpose")
+
+
+@pytest.mark.parametrize("ending", ["completed", "cut off"])
+def test_refuses_more_uploads_at_once_than_are_allowed(tmp_path: Path, ending: str) -> None:
+    content = b"x" * MIB
+    body = upload_form(content)
+    with served_weir(tmp_path, uploads_at_once=1) as proxy:
+        alice, bob = ApiCaller(proxy, "alice"), ApiCaller(proxy, "bob")
+        with proxy.client() as client:
+            client.send(_head(alice, f"Content-Length: {len(body)}") + body[: MIB // 2])
+            _eventually(lambda: bob.post_form(form(PURPOSE)).status, 429)
+            answer = bob.post_form(upload_form(LINES))
+            assert refusal(answer) == (429, "too_many_uploads", None)
+            assert answer.header("retry-after") == "5"
+            assert bob.ask("GET", "/v1/files").status == 200
+            if ending == "completed":
+                client.send(body[MIB // 2 :])
+                assert told(client.read_answer("POST"))["bytes"] == len(content)
+        _eventually(lambda: bob.post_form(upload_form(LINES)).status, 200)
+        assert [len(each.listed("/v1/files")) for each in (alice, bob)] == [int(ending == "completed"), 1]
+
+
+def test_an_upload_that_was_refused_makes_room_for_the_next(tmp_path: Path) -> None:
+    with served_weir(tmp_path, uploads_at_once=1) as proxy:
+        alice = ApiCaller(proxy)
+        assert alice.post_form(form(PURPOSE)).status == 400
+        assert alice.post_form(upload_form(LINES), [("Content-Encoding", "gzip")]).status == 415
+        assert alice.post_form(upload_form(LINES)).status == 200
+
+
+def _eventually(look: Callable[[], int], expected: int) -> None:
+    deadline = time.monotonic() + 5.0
+    while (found := look()) != expected:
+        assert time.monotonic() < deadline, found
+        time.sleep(0.01)
 
 
 def test_neither_an_upload_nor_a_slow_download_is_held_in_memory(tmp_path: Path) -> None:

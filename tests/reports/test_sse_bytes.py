@@ -248,7 +248,7 @@ def test_comments_of_the_upstream_stay_comments_and_are_no_first_token(tmp_path:
     def script(call: Call) -> None:
         call.stream_head()
         call.chunk(noise)
-        call.send_pieces([b"%x\r\n%b\r\n" % (len(noise), noise)] * 3, 0.05)
+        call.send_pieces([b"%x\r\n%b\r\n" % (len(noise), noise)] * 3, 0.2)
         for event in (spoken("a"), noise, spoken("b"), noise, finish(), DONE, noise):
             call.chunk(event)
         call.end_chunks()
@@ -257,8 +257,8 @@ def test_comments_of_the_upstream_stay_comments_and_are_no_first_token(tmp_path:
         answer = proxy.client().request("POST", CHAT.path, CHAT_STREAM)
         record = proxy.log(1)[0]
     assert answer.body == noise * 4 + spoken("a") + noise + spoken("b") + noise + finish() + DONE + noise
-    assert record["ttft_ms"] >= 150
-    assert record["first_byte_ms"] < 100
+    assert record["ttft_ms"] >= 600
+    assert record["first_byte_ms"] < 400
     assert record["error"] is None
 
 

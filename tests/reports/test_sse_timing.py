@@ -260,10 +260,13 @@ def test_there_is_no_heartbeat_after_an_id(tmp_path: Path, usage: str, before: b
         for case, client in enumerate(clients):
             client.send_request("POST", CHAT.path, CHAT_STREAM, [("x-case", str(case))])
         for case, client in enumerate(clients):
-            body = client.read_answer().body
-            stream = before + with_id[case] + spoken("c") + finish() + DONE
-            assert body == stream
-            assert dispatched(body) == dispatched(stream)
+            # Until it comes there may be some: where the machine is busy, 20 ms are 50.
+            early, with_it, late = client.read_answer().body.partition(with_id[case])
+            assert early.replace(BEAT, b"") == before
+            assert dispatched(early) == dispatched(before)
+            stream = with_id[case] + spoken("c") + finish() + DONE
+            assert with_it + late == stream
+            assert dispatched(with_it + late) == dispatched(stream)
 
 
 # B21

@@ -21,10 +21,10 @@ def server() -> Iterator[RedisServer]:
         yield one
 
 
-def on(server: RedisServer, test: Callable[[Bench], Awaitable[None]]) -> None:
+def on(server: RedisServer, test: Callable[[Bench], Awaitable[None]], answer_seconds: float = 10.0) -> None:
     async def run() -> None:
         bench = Bench("valkey", server.socket_path.parent, server)
-        await bench.another(answer_seconds=0.2)
+        await bench.another(answer_seconds=answer_seconds)
         try:
             await test(bench)
         finally:
@@ -42,7 +42,7 @@ def test_a_frozen_server_is_not_waited_for(server: RedisServer) -> None:
         server.signal(signal.SIGCONT)
         assert await bench.store.batch(batch.id) == batch
 
-    on(server, test)
+    on(server, test, answer_seconds=0.5)
 
 
 def test_what_was_acknowledged_survives_the_death_of_the_server(server: RedisServer) -> None:

@@ -26,10 +26,10 @@ def server() -> Iterator[RedisServer]:
         yield one
 
 
-def on(server: RedisServer, test: Callable[[Bench], Awaitable[None]]) -> None:
+def on(server: RedisServer, test: Callable[[Bench], Awaitable[None]], answer_seconds: float = 10.0) -> None:
     async def run() -> None:
         bench = Bench("valkey", server.socket_path.parent, server)
-        await bench.another(answer_seconds=0.2)
+        await bench.another(answer_seconds=answer_seconds)
         try:
             await test(bench)
         finally:
@@ -65,7 +65,7 @@ def test_a_frozen_server_is_waited_for_once_and_comes_back_by_itself(server: Red
                     pass
         assert changes == [True, False]
 
-    on(server, test)
+    on(server, test, answer_seconds=0.5)
 
 
 def test_what_was_acknowledged_survives_the_death_of_the_server(server: RedisServer) -> None:

@@ -34,7 +34,7 @@ class _Desk:
         self.store = store
         self.clock = clock
         self.wakes = 0
-        self.batches = Batches(store, clock, Files(store, clock), None, self._wake)
+        self.batches = Batches(store, clock, Files(store, clock, 1), None, self._wake)
 
     def _wake(self) -> None:
         self.wakes += 1

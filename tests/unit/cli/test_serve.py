@@ -74,6 +74,7 @@ def test_the_manuals_defaults_are_those_of_the_code() -> None:
         ("--keep-alive", "10s", "keep_alive_seconds", 10.0),
         ("--write-stall", "5s", "write_stall_seconds", 5.0),
         ("--drain-timeout", "0s", "drain_timeout_seconds", 0.0),
+        ("--uploads-at-once", "4", "uploads_at_once", 4),
     ],
 )
 def test_a_limit_is_read_from_its_flag(flag: str, text: str, name: str, value: float) -> None:
@@ -91,6 +92,8 @@ def test_a_limit_is_read_from_its_flag(flag: str, text: str, name: str, value: f
         ("--body-timeout", "soon"),
         ("--keep-alive", "-1s"),
         ("--workers", "0"),
+        ("--uploads-at-once", "0"),
+        ("--uploads-at-once", "many"),
     ],
 )
 def test_a_limit_that_cannot_be_used_ends_the_start(arguments: tuple[str, str]) -> None:
