@@ -35,8 +35,8 @@ from proxy.policy.uploads import upload_routes
 from proxy.policy.watched import IsWanted, check_wanted
 from proxy.upstream.pool import Pool
 
-REPLAYABLE_BYTES = 64 * 1024
-"""A body that no route reads is kept up to this size, so that it can be sent again on a fresh connection."""
+REPLAYABLE_BYTES = 256 * 1024
+"""A body that no route reads is kept up to this size: what can be sent again need not dial a connection."""
 
 
 class ExchangeHandler:

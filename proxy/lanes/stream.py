@@ -22,6 +22,8 @@ from proxy.upstream.refusals import Refusals
 from proxy.upstream.request_head import BodyPlan, write_request_head
 
 _MAX_REFUSAL_BYTES = 64 * 1024
+_LONG_BYTES = 16 * 1024
+"""The event loop joins what is written: to copy a longer body costs more than a second write."""
 _MAX_STALE_RESENDS = 1
 """After a reset, on a connection of its own: whether the request had arrived cannot be known for sure."""
 _MAX_CERTAIN_RESENDS = 5
@@ -164,6 +166,9 @@ class StreamCall:
         self._exchange.sent_at = self._lane.clock.monotonic()
         body = self._body
         if body is not None:
+            if len(body) > _LONG_BYTES:
+                connection.write(head)
+                head = b""
             connection.write(head + body)
             connection.request_sent()
             return

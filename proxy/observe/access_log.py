@@ -111,7 +111,7 @@ def _json(record: dict[str, Any]) -> bytes:
 
 def _text(record: dict[str, Any]) -> bytes:
     """Return a record as `key=value` words (logfmt), for people who watch a terminal; nothing empty."""
-    words = [f"{key}={_word(value)}" for key, value in record.items() if value not in (None, "", [], {})]
+    words = [f"{key}={_word(value)}" for key, value in record.items() if value not in (None, "", (), [], {})]
     return (" ".join(words) + "\n").encode("utf-8", "backslashreplace")
 
 

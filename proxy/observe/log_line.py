@@ -30,14 +30,14 @@ class LogRecord(msgspec.Struct, kw_only=True, gc=False):
     urgency_reason: str | None
     lane: str | None
     lane_reason: str | None
-    strategy: str | None
-    pool_size: int | None
-    job: str | None
-    tier: str | None
-    cost_usd: float | None
-    batch: str | None
-    batch_line: int | None
-    steps: list[str]
+    strategy: str | None = None
+    pool_size: int | None = None
+    job: str | None = None
+    tier: str | None = None
+    cost_usd: float | None = None
+    batch: str | None = None
+    batch_line: int | None = None
+    steps: tuple[str, ...]
     model: str | None
     stream: bool
     status: int | None
@@ -45,7 +45,7 @@ class LogRecord(msgspec.Struct, kw_only=True, gc=False):
     upstream: str | None
     upstream_status: int | None
     retries: int
-    taken_back: list[str]
+    taken_back: tuple[str, ...]
     finish_reason: str | None
     tokens_in: int | None
     tokens_in_before: int | None
@@ -68,9 +68,8 @@ def log_record(exchange: Exchange, wall_seconds: float) -> LogRecord:
     usage = exchange.usage
     urgency, lane = exchange.urgency, exchange.lane
     ttft_seconds, tpot_seconds = exchange.ttft_seconds, exchange.tpot_seconds
-    first_byte_seconds, pooled, deferred = exchange.first_byte_seconds, exchange.pooled, exchange.deferred
-    batch_line = exchange.batch_line
-    return LogRecord(
+    first_byte_seconds = exchange.first_byte_seconds
+    record = LogRecord(
         time=_time(wall_seconds),
         request_id=exchange.request_id,
         method=exchange.method or None,
@@ -81,14 +80,7 @@ def log_record(exchange: Exchange, wall_seconds: float) -> LogRecord:
         urgency_reason=urgency.reason if urgency is not None else None,
         lane=lane.value._value_ if lane is not None else None,
         lane_reason=lane.reason if lane is not None else None,
-        strategy=pooled.strategy._value_ if pooled is not None else None,
-        pool_size=pooled.size if pooled is not None else None,
-        job=deferred.job_id if deferred is not None else None,
-        tier=(deferred.tier or None) if deferred is not None else None,
-        cost_usd=deferred.cost_usd if deferred is not None else None,
-        batch=batch_line[0] if batch_line is not None else None,
-        batch_line=batch_line[1] if batch_line is not None else None,
-        steps=[_step(step) for step in exchange.steps] if exchange.steps else [],
+        steps=_steps(exchange.steps),
         model=exchange.model[:_MAX_TEXT_CHARS] or None,
         stream=exchange.is_stream,
         status=exchange.status or None,
@@ -96,7 +88,7 @@ def log_record(exchange: Exchange, wall_seconds: float) -> LogRecord:
         upstream=exchange.upstream or None,
         upstream_status=exchange.upstream_status or None,
         retries=exchange.retries,
-        taken_back=list(exchange.taken_back),
+        taken_back=exchange.taken_back,
         finish_reason=exchange.finish_reason[:_MAX_REASON_CHARS] or None,
         tokens_in=usage.input_tokens if usage is not None else exchange.tokens_after,
         tokens_in_before=exchange.tokens_before,
@@ -114,6 +106,17 @@ def log_record(exchange: Exchange, wall_seconds: float) -> LogRecord:
         response_bytes=exchange.response_bytes,
         traceparent=exchange.traceparent[:_MAX_TEXT_CHARS] or None,
     )
+    pooled, deferred, batch_line = exchange.pooled, exchange.deferred, exchange.batch_line
+    if pooled is not None:
+        record.strategy = pooled.strategy._value_
+        record.pool_size = pooled.size
+    if deferred is not None:
+        record.job = deferred.job_id
+        record.tier = deferred.tier or None
+        record.cost_usd = deferred.cost_usd
+    if batch_line is not None:
+        record.batch, record.batch_line = batch_line
+    return record
 
 
 def log_line(exchange: Exchange, wall_seconds: float) -> bytes:
@@ -132,6 +135,10 @@ def exchange_words(exchange: Exchange, wall_seconds: float) -> dict[str, Any]:
 
 
 @lru_cache(maxsize=1024)
+def _steps(steps: tuple[StepReport, ...]) -> tuple[str, ...]:
+    return tuple(map(_step, steps))
+
+
 def _step(step: StepReport) -> str:
     words = [step.name, step.status.value, *(f"{key}={value}" for key, value in step.detail)]
     return ";".join(words) + (f" ({step.reason})" if step.reason else "")

@@ -109,6 +109,17 @@ def test_idle_connections_are_used_again(tmp_path: Path, policy: str | None) -> 
 
 
 # B29
+@POLICIES
+def test_long_bodies_use_connections_again_too(tmp_path: Path, policy: str | None) -> None:
+    conversation = CHAT.replace(b"{", b'{"user":"%b",' % (b"x" * 200_000), 1)
+    with served(tmp_path, answer, policy) as (proxy, upstream), proxy.client() as client:
+        for _ in range(5):
+            assert client.request("POST", PATH, conversation).status == 200
+        assert upstream.connections == 1
+        assert {call.body.count(b"x" * 200_000) for call in upstream.calls} == {1}
+
+
+# B29
 @pytest.mark.parametrize("how", ["fin", "fin later", "reset later", "half an answer"])
 def test_a_request_that_the_upstream_may_have_begun_is_never_sent_again(tmp_path: Path, how: str) -> None:
     def script(call: Call) -> None:

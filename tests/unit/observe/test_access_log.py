@@ -4,7 +4,9 @@ from typing import Any
 
 import pytest
 
+from proxy.core.exchange import Exchange
 from proxy.observe.access_log import AccessLog
+from proxy.observe.log_line import exchange_words
 
 
 def line(tmp_path: Any, record: dict[str, Any]) -> str:
@@ -39,3 +41,8 @@ def test_text_lines_are_logfmt(tmp_path: Any, value: object, word: str) -> None:
 
 def test_text_lines_leave_out_what_is_empty(tmp_path: Any) -> None:
     assert line(tmp_path, {"a": None, "b": "", "c": [], "d": "x"}) == "d=x\n"
+
+
+def test_an_exchange_without_steps_has_no_word_about_them(tmp_path: Any) -> None:
+    words = line(tmp_path, exchange_words(Exchange("id", 100.0), 0.0)).split()
+    assert not [word for word in words if word.endswith("=")]
