@@ -12,6 +12,8 @@ _MOST_SAVED = 1.0
 _MOST_DEBT = 3.0
 """Lines that were begun in silence may be met by many requests at once: rarely, so that this is forgotten."""
 
+_MOST_EXPECTED = 100.0
+
 
 class Budget:
     """The account of one upstream. `share`: of the interactive requests, above 0, at most 1."""
@@ -20,6 +22,7 @@ class Budget:
         self.share = share
         self._credit = _MOST_SAVED
         self._untouched = 0
+        self._expected = 0.0
         self._epoch = 0
 
     @property
@@ -27,9 +30,15 @@ class Budget:
         """Whether more requests have met lines than was their share."""
         return self._credit < 0
 
-    def bears(self, price: float) -> bool:
-        """Tell whether all requests in flight may meet lines at this price, or one that comes and pays in."""
-        return self._credit + self.share >= price * max(1, self._untouched)
+    def bears(self, price: float, expected: float = 0.0) -> bool:
+        """Tell whether all in flight may meet lines at this price, and those that come while these run.
+
+        `expected`: so many come and pay in; one at least has to be reckoned with, and a hundred at most: work
+        goes on.
+        """
+        expected = self._expected = min(_MOST_EXPECTED, expected)
+        paid_in = self.share * max(1.0, expected)
+        return self._credit + paid_in >= price * max(1.0, self._untouched + expected)
 
     @property
     def untouched(self) -> int:
@@ -41,7 +50,7 @@ class Budget:
 
         `price` is that of lines that may do harm and are in flight, 0 where there are none.
         """
-        saved = max(_MOST_SAVED, self._untouched + 1.0)
+        saved = max(_MOST_SAVED, self._untouched + 1.0 + self._expected)
         self._credit = max(self._credit, min(saved, self._credit + self.share))
         if price:
             self._spend(price)
@@ -66,4 +75,4 @@ class Budget:
         self._epoch += 1
 
     def _spend(self, price: float) -> None:
-        self._credit = max(-_MOST_DEBT, self._credit - price)
+        self._credit = max(-_MOST_DEBT - self._expected, self._credit - price)

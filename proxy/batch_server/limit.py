@@ -60,6 +60,7 @@ class Limit:
         self._budget = Budget(served.may_meet)
         self._silence = Silence()
         self._most = _Most()
+        self._is_filling = False
 
     def lines(self, now: float) -> int:
         """Return how many lines may be in flight whatever requests come; 0: only as the budget allows."""
@@ -101,7 +102,8 @@ class Limit:
         """Note a start; `in_flight` counts it."""
         self._capacity.line_started(now, in_flight)
         self._most.now(in_flight)
-        if in_flight > self._courtesy.trusted(now):
+        if in_flight > (trusted := self._courtesy.trusted(now)):
+            self._is_filling |= in_flight == trusted + 1
             self._budget.met(self._courtesy.price(in_flight))
 
     def line_ended(
@@ -113,6 +115,7 @@ class Limit:
         retry_after_seconds: float | None = None,
     ) -> None:
         """Note the end of a line, which took `seconds`."""
+        self._is_filling = False
         self._capacity.line_ended(now, seconds, end, output_tokens, retry_after_seconds)
 
     def _gives_way(self, now: float) -> bool:
@@ -123,9 +126,13 @@ class Limit:
         if self._budget.is_in_debt:
             return False
         if are_met:
-            return self._budget.untouched == 0
-        is_borne = self._budget.bears(self._courtesy.price())
-        return is_borne or self._silence.will_last(now, self._capacity.line_seconds)
+            # As many as are tried, once: more that come afterwards would be met by requests that come then.
+            return self._is_filling and self._budget.untouched == 0
+        return self._is_borne(now) or self._silence.will_last(now, self._capacity.line_seconds)
+
+    def _is_borne(self, now: float) -> bool:
+        expected = self._silence.requests_during(now, self._capacity.line_seconds)
+        return self._budget.bears(self._courtesy.price(), expected)
 
     # ---- interactive requests
 
@@ -134,8 +141,7 @@ class Limit:
         self._silence.broken(now)
         trusted, cut = self._courtesy.trusted(now), 0
         if lines > trusted and self._gives_way(now):
-            is_borne = self._budget.bears(self._courtesy.price())
-            bearable = self._courtesy.probed(self._capacity.lines) if is_borne else trusted
+            bearable = self._courtesy.probed(self._capacity.lines) if self._is_borne(now) else trusted
             cut = max(0, lines - max(bearable, protected))
         left = lines - cut
         account = self._budget.began(self._courtesy.price(left) if left > trusted else 0.0)

@@ -17,6 +17,7 @@ class Silence:
 
     def __init__(self) -> None:
         self._gaps: deque[float] = deque(maxlen=_GAPS_KEPT)
+        self._began: deque[float] = deque(maxlen=_GAPS_KEPT)
         self._open = 0
         self._last: float | None = None
 
@@ -25,8 +26,15 @@ class Silence:
         """Whether an interactive request is in flight."""
         return self._open > 0
 
+    def requests_during(self, now: float, seconds: float) -> float:
+        """Return how many requests come within so many seconds, as they came lately; 0 for few known."""
+        if len(self._began) < _LEAST_GAPS or now <= self._began[0]:
+            return 0.0
+        return len(self._began) * seconds / (now - self._began[0])
+
     def broken(self, now: float) -> None:
         """Note that an interactive request began."""
+        self._began.append(now)
         if self._open == 0 and self._last is not None:
             self._gaps.append(max(0.0, now - self._last))
         self._open += 1
