@@ -12,7 +12,7 @@ import threading
 import time
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from tests.real.install import HERE, ROOT, node, npm_folder, python_of
@@ -118,9 +118,23 @@ def simulator(home: Path) -> Iterator[Server]:
 
 @contextmanager
 def llama(home: Path, *options: str) -> Iterator[Server]:
-    """Run llama.cpp's own server with a tiny random model (servers/llama.py)."""
-    with server([python_of("servers"), HERE / "servers" / "llama.py", home, *options], home) as running:
-        yield running
+    """Run llama.cpp's own server with a tiny random model (servers/llama.py).
+
+    It is told a port that was free a moment ago, which somebody else may have taken since: then it is told
+    another.
+    """
+    command: list[str | Path] = [python_of("servers"), HERE / "servers" / "llama.py", home, *options]
+    with ExitStack() as stack:
+        yield _started(stack, command, home, tries=3)
+
+
+def _started(stack: ExitStack, command: Sequence[str | Path], home: Path, tries: int) -> Server:
+    try:
+        return stack.enter_context(server(command, home))
+    except AssertionError:
+        if tries == 1:
+            raise
+        return _started(stack, command, home, tries - 1)
 
 
 @contextmanager

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.real.processes import python_program, run_node
+from tests.real.processes import python_program, run_node, run_python
 
 KEY = "sk-test-of-a-client"
 BOTH = ("simulator", "llama.cpp")
@@ -21,7 +21,8 @@ class Client:
 
     `environment` names requirements/<environment>.txt, or is `node`; `program` is a file of clients/;
     `variable` is the environment variable that takes the base URL, and `path` what it wants after the origin.
-    `variables` are what else the client needs in order to run here, never where requests go.
+    `variables` are what else the client needs in order to run here, never where requests go. A client that
+    `keeps_connections` for its whole process, whatever became of their event loop, is started anew each time.
     """
 
     name: str
@@ -33,6 +34,7 @@ class Client:
     key_variable: str = "OPENAI_API_KEY"
     servers: tuple[str, ...] = BOTH
     variables: tuple[tuple[str, str], ...] = ()
+    keeps_connections: bool = False
 
     @contextmanager
     def started(self, server: str, home: Path) -> Iterator[Callable[[str], dict[str, Any]]]:
@@ -42,6 +44,11 @@ class Client:
         """
         if self.environment == "node":
             yield lambda origin: _shown(run_node(self.program, [server], home, self._variables(origin)))
+            return
+        if self.keeps_connections:
+            yield lambda origin: _shown(
+                run_python(self.environment, self.program, [server], home, self._variables(origin))
+            )
             return
         with python_program(self.environment, self.program, server, home) as run:
             yield lambda origin: _shown(run(self._variables(origin)))
@@ -68,7 +75,7 @@ CLIENTS = (
         path="",
         key_variable="ANTHROPIC_API_KEY",
     ),
-    Client("langchain", ("langchain-openai",), "openai-3", "with_langchain.py"),
+    Client("langchain", ("langchain-openai",), "openai-3", "with_langchain.py", keeps_connections=True),
     Client(
         "llama-index",
         ("llama-index-llms-openai",),
@@ -83,9 +90,10 @@ CLIENTS = (
         "with_litellm.py",
         # It would fetch a table of prices when it is imported.
         variables=(("LITELLM_LOCAL_MODEL_COST_MAP", "True"),),
+        keeps_connections=True,
     ),
     Client("instructor", ("instructor",), "openai-2", "with_instructor.py", servers=("simulator",)),
-    Client("pydantic-ai", ("pydantic-ai-slim",), "openai-3", "with_pydantic_ai.py"),
+    Client("pydantic-ai", ("pydantic-ai-slim",), "openai-3", "with_pydantic_ai.py", keeps_connections=True),
     Client("openai-node", ("openai",), "node", "with_openai.mjs", variables=(("SDK", "openai"),)),
     Client("openai-node-6", ("openai-6",), "node", "with_openai.mjs", variables=(("SDK", "openai-6"),)),
     Client("ai-sdk", ("ai", "@ai-sdk/openai"), "node", "with_ai_sdk.mjs"),
