@@ -89,6 +89,15 @@ class Baseline:
         clean = self._kinds.get(key)
         return clean is not None and len(clean) >= LEAST_CLEAN
 
+    def late(self, met: Sample) -> int:
+        """Return how many of these are slower than nearly all that met no line."""
+        count = 0
+        for key, times in met.kinds.items():
+            if self.knows(key):
+                threshold, _ = _threshold([seconds for _, seconds in self._kinds[key]], _QUANTILES[-1])
+                count += sum(seconds > threshold for seconds in times)
+        return count
+
     def judge(self, met: Sample, least: int, deviations: float) -> Effect:
         """Judge answers that met lines; `UNKNOWN` for fewer than `least`.
 

@@ -105,7 +105,11 @@ class Courtesy:
         # Fewer have done none.
         at_first = 0.5 if self._trusted else 1.0
         answers = self._waits.probed.size
-        return at_first if answers < _FIRST_LOOK_ANSWERS else at_first * _FIRST_LOOK_ANSWERS / (4 * answers)
+        if answers < _FIRST_LOOK_ANSWERS:
+            return at_first
+        # More than this share of them is late in few cases.
+        late = max(measure.baseline.late(measure.probed) for measure in (self._waits, self._paces))
+        return at_first * min(1.0, (late + 2) / (answers + 4))
 
     def probed(self, capacity: int) -> int:
         """Return how many lines are tried out at an upstream that takes `capacity` at once."""

@@ -80,8 +80,16 @@ def test_the_more_do_no_harm_the_less_is_to_be_reckoned_with() -> None:
         traffic.answer(traffic.courtesy.probed(CAPACITY))
     assert prices[:6] == [1.0] * 6
     assert prices == sorted(prices, reverse=True)
-    assert prices[6] == 0.25
-    assert prices[24] == 0.0625
+    assert prices[6] == 0.2
+    assert prices[46] == 0.04
+
+
+def test_late_answers_keep_it_high_though_they_are_too_few_for_a_verdict() -> None:
+    traffic = Traffic(bears=MOST)
+    traffic.clean()
+    for slowness in (1.0, 1.0, 1.0, 1.0, 1.0, 2.0):
+        traffic.answer(traffic.courtesy.probed(CAPACITY), slowness=slowness)
+    assert traffic.courtesy.price() == 0.3
 
 
 def test_what_was_never_tried_is_to_be_reckoned_with_whatever_fewer_did() -> None:
