@@ -251,7 +251,8 @@ class App:
     async def _pause(self, seconds: float) -> bool:
         """Wait; return whether stopping at once was asked for."""
         try:
-            await asyncio.wait_for(self._stop_now.wait(), seconds)
+            async with asyncio.timeout(seconds):
+                await self._stop_now.wait()
         except TimeoutError:
             return False
         return True
@@ -289,11 +290,10 @@ class App:
     async def _reload_forever(self) -> None:
         while True:
             try:
-                await asyncio.wait_for(self._reload_asked.wait(), _RELOAD_SECONDS)
+                async with asyncio.timeout(_RELOAD_SECONDS):
+                    await self._reload_asked.wait()
             except TimeoutError:
                 pass
-            if self._stop_asked.is_set():
-                return  # `wait_for` loses a cancellation that comes together with what it waits for
             is_forced = self._reload_asked.is_set()
             self._reload_asked.clear()
             try:

@@ -270,10 +270,6 @@ class Pipeline:
             decision = self.decide(request, candidates, Trace() if trace is None else trace)
         return msgspec.structs.replace(decision, lost=lost)
 
-    def needs_tokens(self, candidates: tuple[Route, ...]) -> bool:
-        """Tell whether deciding may count tokens, which takes long for long bodies."""
-        return any(route.match.tokens is not None or route.counts_tokens for route in candidates)
-
     # --- phases ---------------------------------------------------------------------------------------
 
     def _read(self, request: Request, candidates: tuple[Route, ...]) -> _Read:

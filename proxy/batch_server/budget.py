@@ -13,6 +13,7 @@ _MOST_DEBT = 3.0
 """Lines that were begun in silence may be met by many requests at once: rarely, so that this is forgotten."""
 
 _MOST_EXPECTED = 100.0
+"""Work goes on, however long lines take and however many requests come meanwhile."""
 
 
 class Budget:
@@ -30,15 +31,17 @@ class Budget:
         """Whether more requests have met lines than was their share."""
         return self._credit < 0
 
-    def bears(self, price: float, expected: float = 0.0) -> bool:
+    def expect(self, requests: float) -> None:
+        """Note how many requests come while a line runs. Of more than a hundred the rest is not paid for."""
+        self._expected = min(_MOST_EXPECTED, requests)
+
+    def bears(self, price: float) -> bool:
         """Tell whether all in flight may meet lines at this price, and those that come while these run.
 
-        `expected`: so many come and pay in; one at least has to be reckoned with, and a hundred at most: work
-        goes on.
+        One that comes, and pays in, has to be reckoned with at least.
         """
-        expected = self._expected = min(_MOST_EXPECTED, expected)
-        paid_in = self.share * max(1.0, expected)
-        return self._credit + paid_in >= price * max(1.0, self._untouched + expected)
+        paid_in = self.share * max(1.0, self._expected)
+        return self._credit + paid_in >= price * max(1.0, self._untouched + self._expected)
 
     @property
     def untouched(self) -> int:

@@ -11,9 +11,10 @@ from __future__ import annotations
 import math
 from collections import OrderedDict, deque
 from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
 from enum import Enum
 
-SLOWER = 1.1
+_SLOWER = 1.1
 """Interactive answers may take so many times longer while lines run."""
 
 _UNFELT_SECONDS = 0.002
@@ -39,10 +40,11 @@ class Effect(Enum):
 
 
 class Sample:
-    """Answers that met lines, by kind: the latest."""
+    """Answers that met lines, by kind: the latest. `added`: so many were noted, whatever was forgotten."""
 
     def __init__(self) -> None:
         self.kinds: dict[Hashable, deque[float]] = {}
+        self.added = 0
 
     def add(self, key: Hashable, seconds: float) -> None:
         """Note a time of an answer."""
@@ -50,6 +52,7 @@ class Sample:
         if known is None:
             known = self.kinds[key] = deque(maxlen=_MET_KEPT)
         known.append(seconds)
+        self.added += 1
 
     @property
     def size(self) -> int:
@@ -91,34 +94,53 @@ class Baseline:
 
     def late(self, met: Sample) -> int:
         """Return how many of these are slower than nearly all that met no line."""
-        count = 0
-        for key, times in met.kinds.items():
-            if self.knows(key):
-                threshold, _ = _threshold([seconds for _, seconds in self._kinds[key]], _QUANTILES[-1])
-                count += sum(seconds > threshold for seconds in times)
-        return count
+        return sum(kind.slower for kind in self._compared(met, _QUANTILES[-1]))
 
     def judge(self, met: Sample, least: int, deviations: float) -> Effect:
         """Judge answers that met lines; `UNKNOWN` for fewer than `least`.
 
         deviations   so many standard deviations are given to chance
         """
-        counted = 0
-        effect = Effect.HARMLESS
-        for quantile in _QUANTILES:
-            slower, expected = 0, 0.0
-            counted = 0
-            for key, times in met.kinds.items():
-                if not self.knows(key):
-                    continue
+        compared = [self._compared(met, quantile) for quantile in _QUANTILES]
+        if sum(kind.count for kind in compared[0]) < least:
+            return Effect.UNKNOWN
+        for kinds in compared:
+            # Each kind by itself, and all together: many kinds may have few answers each.
+            if any(kind.is_more(least, deviations) for kind in (*kinds, _together(kinds))):
+                return Effect.HARMFUL
+        return Effect.HARMLESS
+
+    def _compared(self, met: Sample, quantile: float) -> list[_Compared]:
+        found = []
+        for key, times in met.kinds.items():
+            if self.knows(key):
                 threshold, share = _threshold([seconds for _, seconds in self._kinds[key]], quantile)
-                own = sum(seconds > threshold for seconds in times)
-                if _is_more(own, len(times), share, least, deviations):
-                    effect = Effect.HARMFUL
-                slower, expected, counted = slower + own, expected + share * len(times), counted + len(times)
-            if counted and _is_more(slower, counted, expected / counted, least, deviations):
-                effect = Effect.HARMFUL
-        return effect if counted >= least else Effect.UNKNOWN
+                slower = sum(seconds > threshold for seconds in times)
+                found.append(_Compared(slower, len(times), share * len(times)))
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class _Compared:
+    """So many of `count` answers were slower than is usual; so many were to be expected."""
+
+    slower: int
+    count: int
+    expected: float
+
+    def is_more(self, least: int, deviations: float) -> bool:
+        """Tell whether more of them, `least` at any rate, were slower than chance explains."""
+        share = self.expected / max(1, self.count)
+        by_chance = deviations * math.sqrt(share * (1 - share) * self.count)
+        return self.count >= least and self.slower > self.expected + by_chance
+
+
+def _together(kinds: Sequence[_Compared]) -> _Compared:
+    return _Compared(
+        sum(kind.slower for kind in kinds),
+        sum(kind.count for kind in kinds),
+        sum(kind.expected for kind in kinds),
+    )
 
 
 def _threshold(clean: Sequence[float], quantile: float) -> tuple[float, float]:
@@ -128,10 +150,6 @@ def _threshold(clean: Sequence[float], quantile: float) -> tuple[float, float]:
     """
     ordered = sorted(clean)
     usual = ordered[math.ceil(quantile * len(ordered)) - 1]
-    threshold = max(usual * SLOWER, usual + _UNFELT_SECONDS)
+    threshold = max(usual * _SLOWER, usual + _UNFELT_SECONDS)
     share = sum(seconds > threshold for seconds in ordered) / len(ordered)
     return threshold, min(0.9, max(_LEAST_SHARE, share + (1.0 - quantile) / math.sqrt(len(ordered))))
-
-
-def _is_more(slower: int, count: int, share: float, least: int, deviations: float) -> bool:
-    return count >= least and slower > share * count + deviations * math.sqrt(share * (1 - share) * count)

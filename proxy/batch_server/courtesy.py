@@ -72,7 +72,7 @@ class Courtesy:
         self._proof = _PROOF_ANSWERS
         self._next_look = _FIRST_LOOK_ANSWERS
         self._is_comparing = False
-        self._watched = 0
+        self._late = 0
         self._rests_until = 0.0
         self._next_rest = 0.0
         self._no_way_until = 0.0
@@ -108,8 +108,7 @@ class Courtesy:
         if answers < _FIRST_LOOK_ANSWERS:
             return at_first
         # More than this share of them is late in few cases.
-        late = max(measure.baseline.late(measure.probed) for measure in (self._waits, self._paces))
-        return at_first * min(1.0, (late + 2) / (answers + 4))
+        return at_first * min(1.0, (self._late + 2) / (answers + 4))
 
     def probed(self, capacity: int) -> int:
         """Return how many lines are tried out at an upstream that takes `capacity` at once."""
@@ -155,6 +154,8 @@ class Courtesy:
                 measure.trusted.add(key, figure)
             elif lines == self._tried:
                 measure.probed.add(key, figure)
+        if lines == self._tried and not is_trusted:
+            self._late = max(measure.baseline.late(measure.probed) for measure in (self._waits, self._paces))
         if was_given_way and is_trusted:
             self._watch_cuts(now)
         elif lines and is_trusted:
@@ -181,10 +182,9 @@ class Courtesy:
 
     def _is_alarming(self, waits: Sample, paces: Sample) -> bool:
         """Tell whether something that is done all the time does harm; called after each answer."""
-        self._watched += 1
-        if self._watched % _ALARM_EVERY:
+        if waits.added % _ALARM_EVERY:
             return False
-        is_review = self._watched % _REVIEW_EVERY == 0
+        is_review = waits.added % _REVIEW_EVERY == 0
         deviations = _REVIEW_DEVIATIONS if is_review else _ALARM_DEVIATIONS
         return Effect.HARMFUL in (
             measure.baseline.judge(sample, _ALARM_ANSWERS, deviations)
@@ -233,5 +233,6 @@ class Courtesy:
 
     def _forget_probes(self) -> None:
         self._next_look = _FIRST_LOOK_ANSWERS
+        self._late = 0
         for measure in (self._waits, self._paces):
             measure.probed.clear()

@@ -131,8 +131,8 @@ class Limit:
         return self._is_borne(now) or self._silence.will_last(now, self._capacity.line_seconds)
 
     def _is_borne(self, now: float) -> bool:
-        expected = self._silence.requests_during(now, self._capacity.line_seconds)
-        return self._budget.bears(self._courtesy.price(), expected)
+        self._budget.expect(self._silence.requests_during(now, self._capacity.line_seconds))
+        return self._budget.bears(self._courtesy.price())
 
     # ---- interactive requests
 

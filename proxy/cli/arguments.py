@@ -41,18 +41,19 @@ def size(text: str) -> int:
         raise argparse.ArgumentTypeError(str(problem)) from None
 
 
-def worker_count(text: str) -> int:
-    """Read a number of processes."""
-    if not text.isdecimal() or not 1 <= int(text) <= 256:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of processes from 1 to 256")
-    return int(text)
+def _whole_number(what: str, most: int) -> Callable[[str], int]:
+    """Return what reads a number of such things, from 1 to `most`."""
+
+    def read(text: str) -> int:
+        if not text.isdecimal() or not 1 <= int(text) <= most:
+            raise argparse.ArgumentTypeError(f"{text!r} is not a number of {what} from 1 to {most}")
+        return int(text)
+
+    return read
 
 
-def upload_count(text: str) -> int:
-    """Read a number of uploads."""
-    if not text.isdecimal() or not 1 <= int(text) <= 10_000:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of uploads from 1 to 10000")
-    return int(text)
+worker_count = _whole_number("processes", 256)
+upload_count = _whole_number("uploads", 10_000)
 
 
 def listen_address(text: str) -> str:

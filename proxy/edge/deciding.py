@@ -32,7 +32,7 @@ def takes_long(head: RequestHead, body: bytes, candidates: tuple[Route, ...]) ->
         return bool(body)  # whatever a few bytes may inflate to
     counts = asks_dry_run(head, candidates)
     for route in candidates:
-        if route.counts_tokens or route.match.tokens is not None:
+        if route.may_count:
             counts = True
     if counts:
         return not is_quick(body, _INLINE_COUNT_BYTES, _FEW_COUNTED_PARTS)

@@ -168,8 +168,9 @@ class StreamCall:
         if body is not None:
             if len(body) > _LONG_BYTES:
                 connection.write(head)
-                head = b""
-            connection.write(head + body)
+                connection.write(body)
+            else:
+                connection.write(head + body)
             connection.request_sent()
             return
         pieces, self._pieces = self._pieces, []

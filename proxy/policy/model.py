@@ -239,6 +239,8 @@ class Route:
     """Whether a body that is too large to be read is refused rather than passed unread."""
     counts_tokens: bool = field(init=False, default=False)
     """Whether any step may count tokens."""
+    may_count: bool = field(init=False, default=False)
+    """Whether deciding may count tokens, which takes long for long bodies."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "enforces", any(bound.step.enforces(bound.config) for bound in self.steps))
@@ -246,6 +248,7 @@ class Route:
         is_refused |= self.on_oversize is OnOversize.AUTO and self.enforces
         object.__setattr__(self, "refuses_unread", is_refused)
         object.__setattr__(self, "counts_tokens", any(bound.step.counts_tokens for bound in self.steps))
+        object.__setattr__(self, "may_count", self.counts_tokens or self.match.tokens is not None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,9 +267,6 @@ class PolicySet:
     def counts_tokens(self) -> bool:
         """Whether requests may be counted: by steps, for a route, for a shared call or for an explanation."""
         return any(
-            route.counts_tokens
-            or route.match.tokens is not None
-            or route.coalesce is not None
-            or "x-weir-explain" in route.allow_caller
+            route.may_count or route.coalesce is not None or "x-weir-explain" in route.allow_caller
             for route in self.routes
         )

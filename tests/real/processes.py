@@ -118,19 +118,22 @@ def simulator(home: Path) -> Iterator[Server]:
 
 @contextmanager
 def llama(home: Path, *options: str) -> Iterator[Server]:
-    """Run llama.cpp's own server with a tiny random model (servers/llama.py).
-
-    It is told a port that was free a moment ago, which somebody else may have taken since: then it is told
-    another.
-    """
+    """Run llama.cpp's own server with a tiny random model (servers/llama.py), which looks for a port."""
     command: list[str | Path] = [python_of("servers"), HERE / "servers" / "llama.py", home, *options]
+    with _on_a_free_port(lambda: command, home) as running:
+        yield running
+
+
+@contextmanager
+def _on_a_free_port(command: Callable[[], Sequence[str | Path]], home: Path) -> Iterator[Server]:
+    """Run a server that is told a port which was free a moment ago: if somebody took it since, another."""
     with ExitStack() as stack:
         yield _started(stack, command, home, tries=3)
 
 
-def _started(stack: ExitStack, command: Sequence[str | Path], home: Path, tries: int) -> Server:
+def _started(stack: ExitStack, command: Callable[[], Sequence[str | Path]], home: Path, tries: int) -> Server:
     try:
-        return stack.enter_context(server(command, home))
+        return stack.enter_context(server(command(), home))
     except AssertionError:
         if tries == 1:
             raise
@@ -140,11 +143,15 @@ def _started(stack: ExitStack, command: Sequence[str | Path], home: Path, tries:
 @contextmanager
 def llmock(home: Path) -> Iterator[Server]:
     """Run llmock: a provider with faults on demand, and a verdict on how they were met."""
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        port = listener.getsockname()[1]
-    program = python_of("servers").parent / "llmock"
-    with server([program, "serve", "--host", "127.0.0.1", "--port", str(port)], home) as running:
+
+    def command() -> Sequence[str | Path]:
+        with socket.socket() as listener:
+            listener.bind(("127.0.0.1", 0))
+            port = listener.getsockname()[1]
+        program = python_of("servers").parent / "llmock"
+        return [program, "serve", "--host", "127.0.0.1", "--port", str(port)]
+
+    with _on_a_free_port(command, home) as running:
         yield running
 
 

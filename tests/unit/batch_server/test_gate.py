@@ -167,17 +167,23 @@ async def test_a_line_is_cut_off_for_a_callers_request() -> None:
     assert gate.in_flight == 0
 
 
-@played
-async def test_nobody_takes_the_place_of_a_line_that_was_cut_off_before_it_is_back() -> None:
+async def cut_off(other_batch: str) -> tuple[Gate, Turn, asyncio.Task[Turn]]:
+    """Cut off a line of the batch `a` while one of another waits: the gate, its turn, and who waits."""
     many, load = gates(give_way=True)
     gate = many.at("local")
     came_and_went(load)
     turn = await gate.turn("a")
     turn.give_way = lambda: None
-    (other,) = await waiting(gate, "a")
+    (other,) = await waiting(gate, other_batch)
     for number in (1, 2):
         came_and_went(load, number)
     assert turn.has_given_way
+    return gate, turn, other
+
+
+@played
+async def test_nobody_takes_the_place_of_a_line_that_was_cut_off_before_it_is_back() -> None:
+    gate, turn, other = await cut_off("a")
     await asyncio.sleep(0.01)
     assert not other.done()
     turn.leave()
@@ -189,14 +195,7 @@ async def test_nobody_takes_the_place_of_a_line_that_was_cut_off_before_it_is_ba
 
 @played
 async def test_a_line_that_was_cut_off_and_does_not_come_back_holds_up_nobody() -> None:
-    many, load = gates(give_way=True)
-    gate = many.at("local")
-    came_and_went(load)
-    turn = await gate.turn("a")
-    turn.give_way = lambda: None
-    (other,) = await waiting(gate, "b")
-    for number in (1, 2):
-        came_and_went(load, number)
+    _, turn, other = await cut_off("b")
     turn.leave()
     (await asyncio.wait_for(other, 2)).leave(LineEnd.ANSWERED)
 
