@@ -50,7 +50,7 @@ real-setup: setup ## Put other people's clients and servers into .cache/real
 	@$(BIN)/python -m tests.real.install
 
 real: real-setup ## Run other people's clients and servers with Weir, see docs/clients.md
-	@$(REAL_PYTEST) -n $(TEST_WORKERS) --dist loadgroup --ignore tests/real/codex tests/real $(ARGS)
+	@$(REAL_PYTEST) -n auto --dist loadgroup --ignore tests/real/codex tests/real $(ARGS)
 
 real-codex: setup ## A coding agent's command line, too (400 MB)
 	@$(BIN)/python -m tests.real.install --codex
